@@ -57,7 +57,7 @@ class Adjacency:
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int) -> Adjacency:
         """The adjacency of ``edge_index``, built on first use and kept as long as that tensor lives unchanged."""
-        if edge_index.is_inference():  # these have no version counter, so a change could not be seen
+        if edge_index.is_inference() or torch.is_inference_mode_enabled():  # not to be kept for a backward pass
             return cls(edge_index, num_nodes)
         found = _CACHE.get(id(edge_index))
         if found is not None:
@@ -65,7 +65,11 @@ class Adjacency:
             if tensor() is edge_index and version == edge_index._version and adjacency.num_nodes == num_nodes:
                 return adjacency
         key, adjacency = id(edge_index), cls(edge_index, num_nodes)
-        _CACHE[key] = (weakref.ref(edge_index, lambda _: _CACHE.pop(key, None)), edge_index._version, adjacency)
+        _CACHE[key] = (
+            weakref.ref(edge_index, lambda _: _CACHE.pop(key, None)),
+            edge_index._version,
+            adjacency,
+        )
         return adjacency
 
     def order(self, values: Tensor) -> Tensor:
@@ -95,14 +99,16 @@ def _product(crow: Tensor, col: Tensor, values: Tensor, x: Tensor) -> Tensor:
             col, x.contiguous(), crow, mode="sum", per_sample_weights=values, include_last_offset=True
         )
     size = (crow.numel() - 1, x.size(0))
-    return torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False) @ x
+    matrix = torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
+    return torch.mm(matrix, x)
 
 
 def _sampled_product(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """``<left_i, right_col[k]>`` for every entry ``k`` of row ``i``."""
     zeros = left.new_zeros(col.numel())  # read even with beta=0: it must not hold NaN
     pattern = torch.sparse_csr_tensor(crow, col, zeros, (left.size(0), right.size(0)), check_invariants=False)
-    return torch.sparse.sampled_addmm(pattern, left.contiguous(), right.t(), beta=0.0).values()
+    values: Tensor = torch.sparse.sampled_addmm(pattern, left.contiguous(), right.t(), beta=0.0).values()
+    return values
 
 
 class _SpMM(torch.autograd.Function):
@@ -204,7 +210,7 @@ def edge_softmax(
     with torch.no_grad():
         present = score.masked_fill((weight <= 0).unsqueeze(-1), -torch.inf)
         top = score.new_full((adjacency.num_nodes, heads), -torch.inf)
-        top = top.index_reduce(0, adjacency.row.long(), present, "amax")
+        top = top.scatter_reduce(0, adjacency.row.long().unsqueeze(-1).expand_as(present), present, "amax")
         if loop_score is not None:
             top = torch.maximum(top, loop_score)
         top = top.masked_fill(top == -torch.inf, 0.0)

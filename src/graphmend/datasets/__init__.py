@@ -1,0 +1,18 @@
+"""Data sets as :class:`Splits`, and the scenarios of the demo."""
+
+from graphmend.datasets.attack import attack_graph
+from graphmend.datasets.digits_scenarios import Scenario, abnormal_features, shift, structure_attack
+from graphmend.datasets.embedded import embedded, knn_graph
+from graphmend.datasets.splits import Splits, node_mask
+
+__all__ = [
+    "Scenario",
+    "Splits",
+    "abnormal_features",
+    "attack_graph",
+    "embedded",
+    "knn_graph",
+    "node_mask",
+    "shift",
+    "structure_attack",
+]

@@ -1,0 +1,130 @@
+"""Data sets that need no download: scikit-learn's digits, breast-cancer and wine sets as exact kNN graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.datasets.splits import Splits
+from graphmend.errors import choose, require
+
+__all__ = ["EMBEDDED", "embedded", "knn_graph", "stratified_parts"]
+
+EMBEDDED: dict[str, Callable[..., Any]] = {
+    "digits": load_digits,
+    "breast_cancer": load_breast_cancer,
+    "wine": load_wine,
+}
+FRACTIONS = (0.2, 0.4, 0.4)  # train, validation, test; the last two alike, so that one stands in for the other
+_ROWS = 1024  # rows of the distance matrix held at a time
+
+
+def embedded(name: str, neighbours: int = 10) -> Splits:
+    """One of scikit-learn's own sets as a transductive node-classification task.
+
+    The graph joins every sample to its ``neighbours`` nearest ones. The split (20 / 40 / 40 %, stratified) is always
+    the same. Pixels of the digits are divided by 16; the other two sets are standardised by the mean and standard
+    deviation of the training nodes. The three graphs share their tensors and differ in ``mask``; all carry
+    ``train_mask``, ``val_mask`` and ``test_mask`` as well.
+
+    Args:
+        name: ``"digits"`` (1,797 nodes, 64 features, 10 classes), ``"breast_cancer"`` (569, 30, 2) or ``"wine"``
+            (178, 13, 3).
+        neighbours: Nearest neighbours per node, before the graph is made undirected.
+
+    Example:
+        >>> splits = embedded("wine")
+        >>> splits.train[0].num_nodes, int(splits.train[0].mask.sum())
+        (178, 36)
+    """
+    features, labels = choose("embedded data set", name, EMBEDDED)(return_X_y=True)
+    parts = stratified_parts(labels, FRACTIONS, seed=0)
+    if name == "digits":
+        features = features / 16.0
+    else:
+        train = features[parts[0]]
+        features = (features - train.mean(axis=0)) / train.std(axis=0)
+    x = torch.from_numpy(features).float()
+    masks = {
+        f"{part}_mask": _to_mask(nodes, len(x)) for part, nodes in zip(("train", "val", "test"), parts, strict=True)
+    }
+    graph = Data(x=x, edge_index=knn_graph(x, neighbours), y=torch.from_numpy(labels).long(), **masks)
+    train_part, val_part, test_part = ([_scored(graph, mask)] for mask in masks.values())
+    binary = name == "breast_cancer"
+    meta = {"name": name, "neighbours": neighbours, "classes": int(labels.max()) + 1, "fractions": FRACTIONS}
+    return Splits(train_part, val_part, test_part, "accuracy", "binary" if binary else "multiclass", meta)
+
+
+def knn_graph(x: Tensor, k: int) -> Tensor:
+    """The exact, undirected k-nearest-neighbour graph of the rows of ``x`` under the Euclidean distance.
+
+    Ties go to the lower index. Distances are computed in float64 from differences, without matrix products, so the
+    graph does not depend on a BLAS. An edge exists when either end is among the ``k`` nearest of the other.
+
+    Args:
+        x: Features of shape ``(N, F)``.
+        k: Neighbours per node, from 1 to N - 1.
+
+    Returns:
+        ``edge_index`` of shape ``(2, E)``: both directions, sorted, without self-loops or duplicates.
+    """
+    require(x.dim() == 2, f"x must have shape (N, F) (got {tuple(x.shape)}); pass one row per node")
+    nodes = x.size(0)
+    require(1 <= k < nodes, f"k must lie in 1..{nodes - 1} for {nodes} nodes (got {k})")
+    require(
+        bool(torch.isfinite(x).all()), "x holds NaN or infinite values, which have no neighbours; replace them first"
+    )
+    points = x.detach().cpu().double().numpy()
+    nearest = np.concatenate([_nearest(points, start, k) for start in range(0, nodes, _ROWS)])
+    source, target = np.repeat(np.arange(nodes), k), nearest.reshape(-1)
+    keys = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
+    return torch.from_numpy(np.stack([keys // nodes, keys % nodes])).to(x.device)
+
+
+def stratified_parts(labels: np.ndarray[Any, Any], fractions: Sequence[float], seed: int) -> list[np.ndarray[Any, Any]]:
+    """Disjoint sorted index sets that cover all samples, each with the class proportions of ``labels``.
+
+    Within a class, part ``i`` takes the samples between the rounded cumulative fractions, in an order drawn from
+    ``seed`` alone (NumPy's frozen ``RandomState`` stream, so the parts never change).
+    """
+    require(
+        abs(sum(fractions) - 1) < 1e-9 and min(fractions) > 0,
+        f"fractions must be positive and sum to 1 (got {list(fractions)})",
+    )
+    rng = np.random.RandomState(seed)
+    parts: list[list[np.ndarray[Any, Any]]] = [[] for _ in fractions]
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.rint(np.cumsum(fractions)[:-1] * members.size).astype(int)
+        for part, chunk in zip(parts, np.split(members, cuts), strict=True):
+            part.append(chunk)
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _nearest(points: np.ndarray[Any, Any], start: int, k: int) -> np.ndarray[Any, Any]:
+    distance = cdist(points[start : start + _ROWS], points, "sqeuclidean")
+    rows = np.arange(len(distance))
+    distance[rows, start + rows] = np.inf  # not its own neighbour, even when another sample is equal
+    limit = np.partition(distance, k - 1, axis=1)[:, k - 1 : k]
+    closer, tied = distance < limit, distance == limit
+    room = k - closer.sum(axis=1, keepdims=True)
+    return np.nonzero(closer | (tied & (tied.cumsum(axis=1) <= room)))[1].reshape(-1, k)
+
+
+def _to_mask(nodes: np.ndarray[Any, Any], num_nodes: int) -> Tensor:
+    mask = torch.zeros(num_nodes, dtype=torch.bool)
+    mask[torch.from_numpy(nodes)] = True
+    return mask
+
+
+def _scored(graph: Data, mask: Tensor) -> Data:
+    part = Data(**graph.to_dict())
+    part.mask = mask
+    return part

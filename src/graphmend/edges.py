@@ -1,0 +1,219 @@
+r"""Edge flips: candidates, the relaxation :math:`A \oplus p`, the budget and the discrete graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphmend.checks import check_no_duplicates
+from graphmend.errors import require
+
+SPACES = ("existing", "random_block")
+DIRECTED = ("delete", "reverse")
+
+
+def project(p: Tensor, budget: float) -> Tensor:
+    r"""Euclidean projection of ``p`` onto :math:`\{0 \le p \le 1,\ \sum p \le B\}` (GTrans, Eq. 4).
+
+    If clipping alone does not meet the budget, the solution is :math:`\Pi_{[0,1]}(p - \gamma)` with
+    :math:`\sum \Pi_{[0,1]}(p - \gamma) = B`. That :math:`\gamma` is bracketed by order statistics,
+    :math:`p_{(\lceil B \rceil)} - 1 \le \gamma \le p_{(\lfloor B \rfloor + 1)}`, found by bisection, and made exact on
+    the entries the bisection found to lie strictly between 0 and 1.
+    """
+    clipped = p.clamp(0.0, 1.0)
+    if p.numel() <= budget or float(clipped.sum(dtype=torch.float64)) <= budget:
+        return clipped
+    if budget <= 0:
+        return torch.zeros_like(p)
+    wide = p.double()
+    count = wide.numel()
+    pivot = wide.kthvalue(count - math.ceil(budget) + 1).values  # the ceil(B)-th largest
+    upper = float(wide.kthvalue(count - math.floor(budget)).values - pivot)
+    wide = (wide - pivot).clamp(min=-4.0, max=4.0)  # only values within 1 of gamma matter, and gamma is in [-1, 0]
+    lower = -1.0
+    upper = max(upper, lower)
+    for _ in range(50):
+        middle = 0.5 * (lower + upper)
+        if float((wide - middle).clamp(0.0, 1.0).sum()) > budget:
+            lower = middle
+        else:
+            upper = middle
+    gamma = 0.5 * (lower + upper)
+    shifted = wide - gamma
+    inside = (shifted > 0.0) & (shifted < 1.0)
+    if bool(inside.any()):
+        free = budget - float((shifted >= 1.0).sum())
+        gamma = float((wide[inside].sum() - free) / inside.sum())
+    return (wide - gamma).clamp(0.0, 1.0).to(p.dtype)
+
+
+@dataclass(eq=False)
+class EdgeFlips:
+    r"""Edges that may flip, one variable :math:`p_c \in [0, 1]` per candidate, undirected where the graph is.
+
+    The edge list is the graph's own, followed by entries for pairs that do not exist yet. An entry of candidate
+    :math:`c` has presence :math:`1 - p_c` if it exists in the graph and :math:`p_c` if not: :math:`A \oplus p`,
+    told apart by an explicit mask. Self-loops and frozen edges belong to no candidate.
+    """
+
+    edge_index: Tensor  #: (2, E + new) the graph's edges, then those that could be added
+    num_edges: int  #: E
+    candidate: Tensor  #: (E + new,) candidate of each entry, or -1
+    num_candidates: int
+    budget: int  #: how many candidates may flip
+    p: Tensor  #: (num_candidates,) flip probabilities
+
+    @classmethod
+    def of(
+        cls,
+        edge_index: Tensor,
+        num_nodes: int,
+        *,
+        budget: float | int,
+        space: str = "existing",
+        block_size: int = 10_000,
+        directed: str = "delete",
+        frozen: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+        generator: torch.Generator | None = None,
+    ) -> EdgeFlips:
+        """Set up the candidates of a graph.
+
+        Args:
+            edge_index: The graph's edges, each listed once.
+            num_nodes: Number of nodes.
+            budget: A fraction of the graph's edges (float; undirected edges count once) or a number of them (int).
+            space: ``"existing"`` edges only, or those and a ``"random_block"`` of pairs that could be added.
+            block_size: How many random pairs to draw (repetitions and existing edges among them drop out).
+            directed: On directed graphs ``"delete"`` removes edges one by one; ``"reverse"`` does what the released
+                code does: a pair stored as ``i -> j`` with ``i < j`` is turned into ``j -> i``, others never change.
+            frozen: Mask of edges that are never removed.
+            dtype: Floating-point type of ``p``.
+            generator: Source of randomness for the block.
+        """
+        check_no_duplicates(edge_index, num_nodes)
+        source, target = edge_index
+        loop = source == target
+        pair = torch.minimum(source, target) * num_nodes + torch.maximum(source, target)
+        undirected = _is_undirected(edge_index, num_nodes)
+        free = ~loop
+        if undirected or directed == "reverse":
+            if not undirected:  # the released code's candidates: stored from the lower to the higher node
+                free &= torch.isin(pair, pair[source < target])
+            if frozen is not None:
+                free &= ~torch.isin(pair, pair[frozen.to(pair.device)])
+            keys, inverse = torch.unique(pair[free], return_inverse=True)
+            number = keys.numel()
+        else:
+            if frozen is not None:
+                free &= ~frozen.to(free.device)
+            number = int(free.sum())
+            inverse = torch.arange(number, device=source.device)
+        candidate = torch.full_like(source, -1)
+        candidate[free] = inverse
+        new, new_candidate = edge_index.new_empty((2, 0)), source.new_empty(0)
+        if not undirected and directed == "reverse":
+            alone = free & ~torch.isin(target * num_nodes + source, source * num_nodes + target)
+            new, new_candidate = edge_index[:, alone].flip(0), candidate[alone]
+        if space == "random_block":
+            block = _random_pairs(edge_index, num_nodes, block_size, undirected, generator)
+            ids = number + torch.arange(block.size(1), device=source.device)
+            number += block.size(1)
+            both = torch.cat([block, block.flip(0)], dim=1) if undirected else block
+            new = torch.cat([new, both], dim=1)
+            new_candidate = torch.cat([new_candidate, ids.repeat(2) if undirected else ids])
+        total = int((~loop).sum()) // 2 if undirected else int((~loop).sum())
+        if not undirected and directed == "reverse":  # the released code halves the stored entries of any graph
+            total = source.numel() / 2
+        allowed = budget if isinstance(budget, int) else math.floor(budget * total + 1e-9)
+        return cls(
+            edge_index=torch.cat([edge_index, new], dim=1) if new.numel() else edge_index,
+            num_edges=edge_index.size(1),
+            candidate=torch.cat([candidate, new_candidate]),
+            num_candidates=number,
+            budget=min(int(allowed), number),
+            p=torch.zeros(number, dtype=dtype, device=source.device),
+        )
+
+    def __post_init__(self) -> None:
+        exists = torch.arange(self.candidate.numel(), device=self.candidate.device) < self.num_edges
+        self._base = exists.to(self.p.dtype)
+        sign = torch.where(exists, -1.0, 1.0).to(self.p.dtype)
+        self._sign = sign.masked_fill(self.candidate < 0, 0.0)
+        self._slot = self.candidate.clamp(min=0)
+
+    def presence(self, p: Tensor | None = None) -> Tensor:
+        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry (differentiable in ``p``)."""
+        p = self.p if p is None else p
+        if self.num_candidates == 0:
+            return self._base
+        return self._base + self._sign * p.index_select(0, self._slot)
+
+    def step_back(self) -> None:
+        """Project ``p`` onto the budget, in place: the leaf stays the same tensor."""
+        with torch.no_grad():
+            self.p.copy_(project(self.p, self.budget))
+
+    def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
+        """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.
+
+        A sample that exceeds the budget loses flips at random until it fits.
+        """
+        p = self.p.detach()
+        yield "identity", torch.zeros_like(p, dtype=torch.bool)
+        if self.budget == 0 or not bool((p > 0).any()):
+            return
+        top = torch.zeros_like(p, dtype=torch.bool)
+        top[p.topk(self.budget).indices] = True
+        yield "top", top & (p > 0)
+        for k in range(num_samples):
+            flips = torch.rand(p.numel(), generator=generator, device=p.device, dtype=p.dtype) < p
+            chosen = flips.nonzero().view(-1)
+            surplus = chosen.numel() - self.budget
+            if surplus > 0:
+                order = torch.randperm(chosen.numel(), generator=generator, device=p.device)
+                flips[chosen[order[:surplus]]] = False
+            yield f"sample {k + 1}", flips
+
+    def changes(self, flips: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of the removed edges, and the added edges ``(2, m)``, of a discrete choice of candidates."""
+        if self.num_candidates == 0:
+            return self.candidate.new_empty(0), self.edge_index[:, :0]
+        flipped = flips[self._slot] & (self.candidate >= 0)
+        removed = flipped[: self.num_edges].nonzero().view(-1)
+        return removed, self.edge_index[:, self.num_edges :][:, flipped[self.num_edges :]]
+
+
+def check_budget(budget: float | int) -> None:
+    """A budget is a fraction in [0, 1] or a count of edges."""
+    if isinstance(budget, float):
+        require(0.0 <= budget <= 1.0, f"budget as a fraction must be in [0, 1] (got {budget}); an int counts edges")
+    else:
+        whole = isinstance(budget, int) and not isinstance(budget, bool)
+        require(whole, f"budget must be a float fraction or an int count (got {budget!r})")
+        require(budget >= 0, f"budget must not be negative (got {budget})")
+
+
+def _is_undirected(edge_index: Tensor, num_nodes: int) -> bool:
+    source, target = edge_index
+    forward, _ = torch.sort(source * num_nodes + target)
+    backward, _ = torch.sort(target * num_nodes + source)
+    return torch.equal(forward, backward)
+
+
+def _random_pairs(
+    edge_index: Tensor, num_nodes: int, size: int, undirected: bool, generator: torch.Generator | None
+) -> Tensor:
+    """Up to ``size`` random pairs without an edge between them, in random order."""
+    drawn = torch.randint(num_nodes, (2, 2 * size), generator=generator, device=edge_index.device)
+    if undirected:
+        drawn = torch.stack([drawn.amin(0), drawn.amax(0)])
+    drawn = drawn[:, drawn[0] != drawn[1]]
+    key = torch.unique(drawn[0] * num_nodes + drawn[1])
+    key = key[~torch.isin(key, edge_index[0] * num_nodes + edge_index[1])]
+    key = key[torch.randperm(key.numel(), generator=generator, device=key.device)[:size]]
+    return torch.stack([key // num_nodes, key % num_nodes])

@@ -1,0 +1,67 @@
+"""Files that are whole or not there: atomic writes, safe reads, one sentence when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from graphmend.errors import GraphMendError, require
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then rename it; on any failure nothing is left behind."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        raise GraphMendError(f"cannot write {path}: {error.strerror}; choose another place") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise GraphMendError(f"cannot write {path}: {reason}; free some space or choose another place") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
+def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """Write tensors with a string header atomically."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(plain, temporary, dict(header)))
+
+
+def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read all tensors and the header."""
+    require(Path(path).is_file(), f"there is no file {path}; check the path")
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise GraphMendError(f"{path} is not a readable safetensors file ({error}); write it again") from error

@@ -1,0 +1,82 @@
+"""The edges as a convolution with presences sees them, shared by all convolutions of this package."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphmend.errors import require
+from graphmend.sparse import Adjacency, row_sum
+
+__all__ = ["FLOOR", "Edges", "power"]
+
+FLOOR = 1e-12
+"""A degree up to this counts as 0: its inverse square would overflow single precision in a gradient."""
+
+
+class Edges(NamedTuple):
+    """An edge list with, per edge in row order, its presence ``r`` and the model's own weight ``w``, if it has one."""
+
+    adjacency: Adjacency
+    presence: Tensor
+    own_weight: Tensor | None
+
+    @property
+    def weight(self) -> Tensor:
+        """What an edge adds to a sum: ``r * w``."""
+        return self.presence if self.own_weight is None else self.presence * self.own_weight
+
+    @classmethod
+    def of(
+        cls,
+        presence: Tensor,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> Edges:
+        """Check what a convolution was called with and bring its edges into row order."""
+        got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        require(
+            isinstance(x, Tensor) and x.dim() == 2,
+            f"edges can be learned for one (num_nodes, channels) feature matrix, not for bipartite input (got {got})",
+        )
+        require(
+            isinstance(edge_index, Tensor) and edge_index.layout == torch.strided,
+            "edges can be learned for a (2, num_edges) edge_index tensor only, not for a sparse adjacency",
+        )
+        num_nodes, num_edges = x.size(0), edge_index.size(1)
+        require(
+            presence.shape == (num_edges,),
+            f"the convolution was called with {num_edges} edges but there are presences for {presence.numel()}:"
+            " the model must pass its edge_index on unchanged",
+        )
+        require(
+            size is None or tuple(size) == (num_nodes, num_nodes),
+            f"bipartite message passing is not supported (got size {size} for {num_nodes} nodes)",
+        )
+        adjacency = Adjacency.of(edge_index, num_nodes)
+        presence = adjacency.order(presence.to(x.dtype))
+        if edge_weight is None:
+            return cls(adjacency, presence, None)
+        require(
+            edge_weight.numel() == num_edges,
+            f"edge_weight must have one value per edge (got {edge_weight.numel()} for {num_edges} edges)",
+        )
+        return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(x.dtype)))
+
+    def without_loops(self) -> Edges:
+        """The same edges with every self-loop absent."""
+        return self._replace(presence=self.presence.masked_fill(self.adjacency.is_loop, 0.0))
+
+    def degree(self) -> Tensor:
+        """The number of incoming edges per node, fractions included."""
+        return row_sum(self.adjacency, self.presence)
+
+
+def power(degree: Tensor, exponent: float) -> Tensor:
+    """``degree ** exponent``, but 0 with gradient 0 where a node has no edges (degree 0)."""
+    empty = degree.abs() <= FLOOR
+    return degree.masked_fill(empty, 1.0).pow(exponent).masked_fill(empty, 0.0)

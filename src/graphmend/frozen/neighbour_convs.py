@@ -1,0 +1,69 @@
+r"""Convolutions that sum or average over the neighbours, where an edge has a presence.
+
+.. math:: \mathrm{sum}_i = \sum_{e = (j \to i)} r_e w_e x_j, \qquad
+          \mathrm{mean}_i = \mathrm{sum}_i \,/\, \sum_{e \to i} r_e \quad (0 \text{ without neighbours})
+
+with presences :math:`r` and, for :class:`GraphConv`, the model's own weights :math:`w`.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MeanAggregation
+
+from graphmend.frozen.conv_edges import Edges, power
+from graphmend.sparse import spmm
+
+__all__ = ["gin_conv", "graph_conv", "sage_conv"]
+
+
+def graph_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    edge_weight: Tensor | None = None,
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """``GraphConv``: ``W_rel aggregate(x) + W_root x``."""
+    edges = Edges.of(presence, x, edge_index, edge_weight, size)
+    out: Tensor = conv.lin_rel(_aggregate(conv, edges, x)) + conv.lin_root(x)
+    return out
+
+
+def sage_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """``SAGEConv``: ``W_l aggregate(x) + W_r x``, projected before and normalised after if the layer says so."""
+    edges = Edges.of(presence, x, edge_index, size=size)
+    source: Tensor = conv.lin(x).relu() if conv.project else x
+    out: Tensor = conv.lin_l(_aggregate(conv, edges, source))
+    if conv.root_weight:
+        out = out + conv.lin_r(x)
+    return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+
+
+def gin_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """``GINConv``: ``nn((1 + eps) x + aggregate(x))``."""
+    edges = Edges.of(presence, x, edge_index, size=size)
+    out: Tensor = conv.nn(_aggregate(conv, edges, x) + (1 + conv.eps) * x)
+    return out
+
+
+def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor) -> Tensor:
+    out = spmm(edges.adjacency, edges.weight, x)
+    if isinstance(conv.aggr_module, MeanAggregation):
+        out = out * power(edges.degree(), -1.0).unsqueeze(-1)
+    return out

@@ -1,0 +1,140 @@
+r"""Convolutions that multiply with a normalised adjacency or Laplacian, where an edge has a presence.
+
+The degrees count :math:`r_e w_e` like the entries themselves, so an absent edge is missing from both.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from graphmend.errors import require
+from graphmend.frozen.conv_edges import Edges, power
+from graphmend.sparse import Propagation, row_sum
+
+__all__ = ["appnp", "cheb_conv", "gcn_conv", "sg_conv", "tag_conv"]
+
+
+def gcn_conv(
+    conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+) -> Tensor:
+    """``GCNConv``: ``A_hat x W + b``."""
+    edges = Edges.of(presence, x, edge_index, edge_weight)
+    propagate = _symmetric(edges, conv.add_self_loops, conv.improved) if conv.normalize else _plain(edges)
+    out = propagate(conv.lin(x))
+    return out if conv.bias is None else out + conv.bias
+
+
+def appnp(
+    conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+) -> Tensor:
+    r"""``APPNP``: :math:`x \leftarrow (1 - \alpha) \hat A x + \alpha x_0`, ``K`` times."""
+    edges = Edges.of(presence, x, edge_index, edge_weight)
+    propagate = _symmetric(edges, conv.add_self_loops) if conv.normalize else _plain(edges)
+    start = x
+    for _ in range(conv.K):
+        if conv.training:  # as in the original, what one step drops stays dropped
+            propagate = Propagation(
+                propagate.adjacency,
+                F.dropout(propagate.values, conv.dropout),
+                F.dropout(propagate.loop, conv.dropout),
+            )
+        x = (1 - conv.alpha) * propagate(x) + conv.alpha * start
+    return x
+
+
+def sg_conv(
+    conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+) -> Tensor:
+    """``SGConv``: ``A_hat^K x W + b``."""
+    edges = Edges.of(presence, x, edge_index, edge_weight)
+    propagate = _symmetric(edges, conv.add_self_loops)
+    for _ in range(conv.K):
+        x = propagate(x)
+    out: Tensor = conv.lin(x)
+    return out
+
+
+def tag_conv(
+    conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+) -> Tensor:
+    """``TAGConv``: ``sum_k A_hat^k x W_k + b``, without self-loops."""
+    edges = Edges.of(presence, x, edge_index, edge_weight)
+    propagate = _symmetric(edges, add_self_loops=False) if conv.normalize else _plain(edges)
+    out: Tensor = conv.lins[0](x)
+    for lin in conv.lins[1:]:
+        x = propagate(x)
+        out = out + lin(x)
+    return out if conv.bias is None else out + conv.bias
+
+
+def cheb_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    edge_weight: Tensor | None = None,
+    batch: Tensor | None = None,
+    lambda_max: Tensor | float | None = None,
+) -> Tensor:
+    """``ChebConv``: ``sum_k T_k(L_hat) x W_k + b`` with Chebyshev polynomials ``T_k``."""
+    edges = Edges.of(presence, x, edge_index, edge_weight).without_loops()
+    propagate = _scaled_laplacian(edges, conv.normalization, batch, lambda_max)
+    before, current = x, x
+    out: Tensor = conv.lins[0](x)
+    for k, lin in enumerate(conv.lins[1:]):
+        step = propagate(current)
+        before, current = current, step if k == 0 else 2.0 * step - before
+        out = out + lin(current)
+    return out if conv.bias is None else out + conv.bias
+
+
+def _plain(edges: Edges) -> Propagation:
+    return Propagation(edges.adjacency, edges.weight, edges.weight.new_zeros(edges.adjacency.num_nodes))
+
+
+def _symmetric(edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:
+    r""":math:`D^{-1/2} A D^{-1/2}` with the in-degrees :math:`D` of :math:`A`.
+
+    With ``add_self_loops``, every node has one self-loop: the one among the edges, with the model's own weight, or
+    one of weight 1. PyG's ``improved`` makes that 2, but only in a graph that has edge weights.
+    """
+    adjacency, values, loop = _plain(edges)
+    if add_self_loops:
+        values = edges.without_loops().weight
+        loop = torch.ones_like(loop)
+        if edges.own_weight is not None:
+            is_loop = adjacency.is_loop
+            loop = torch.full_like(loop, 2.0 if improved else 1.0)
+            loop = loop.index_put((adjacency.row[is_loop].long(),), edges.own_weight[is_loop])
+    scale = power(row_sum(adjacency, values) + loop, -0.5)
+    values = scale.index_select(0, adjacency.row) * values * scale.index_select(0, adjacency.col)
+    return Propagation(adjacency, values, loop * scale.square())
+
+
+def _scaled_laplacian(
+    edges: Edges, normalization: str | None, batch: Tensor | None, lambda_max: Tensor | float | None
+) -> Propagation:
+    r""":math:`\hat L = 2 L / \lambda_{\max} - I` with :math:`L = D - A`, :math:`I - D^{-1/2} A D^{-1/2}` (``sym``)
+    or :math:`I - D^{-1} A` (``rw``), :math:`D` the degrees over the sources.
+
+    :math:`\lambda_{\max}` is twice the largest entry of :math:`L` unless given, for each graph of a batch or for all.
+    """
+    adjacency, values = edges.adjacency, edges.weight
+    degree = values.new_zeros(adjacency.num_nodes).index_add(0, adjacency.col, values)
+    diagonal = degree if normalization is None else torch.ones_like(degree)
+    if normalization == "sym":
+        scale = power(degree, -0.5)
+        values = scale.index_select(0, adjacency.row) * values * scale.index_select(0, adjacency.col)
+    elif normalization == "rw":
+        values = power(degree, -1.0).index_select(0, adjacency.col) * values
+    if lambda_max is None:
+        lambda_max = 2.0 * torch.cat([diagonal, -values]).max()
+    top = torch.as_tensor(lambda_max, dtype=degree.dtype, device=degree.device)
+    if top.numel() > 1:
+        require(batch is not None, f"lambda_max has {top.numel()} values but there is no batch vector")
+        top = top[batch]
+    factor = (2.0 * power(top, -1.0)).expand_as(degree)
+    return Propagation(adjacency, -values * factor.index_select(0, adjacency.col), diagonal * factor - 1.0)

@@ -1,0 +1,87 @@
+"""What may change in a graph, and what must stay as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.errors import require
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The caller's word on what a mended graph may look like.
+
+    Masks are boolean tensors with one entry per node, feature column or stored edge; ``None`` limits nothing.
+
+    Args:
+        frozen_nodes: Nodes whose features stay as they are.
+        frozen_columns: Feature columns that stay as they are.
+        frozen_edges: Edges that are never removed (for an undirected edge, marking one direction is enough).
+        minimum: Lowest value, one number or one per column.
+        maximum: Highest value, one number or one per column.
+        binary: Columns that hold 0 or 1: relaxed to [0, 1] while learning, rounded at the end.
+        non_negative: Columns that never go below 0.
+
+    Entries that already lie outside the range in the given graph are moved to its edge once they may change.
+    """
+
+    frozen_nodes: Tensor | None = None
+    frozen_columns: Tensor | None = None
+    frozen_edges: Tensor | None = None
+    minimum: Tensor | float | None = None
+    maximum: Tensor | float | None = None
+    binary: Tensor | None = None
+    non_negative: Tensor | None = None
+
+    def check(self, data: Data) -> None:
+        """Raise unless every limit fits the graph."""
+        nodes, columns = data.x.shape
+        sizes = {
+            "frozen_nodes": nodes,
+            "frozen_columns": columns,
+            "frozen_edges": data.edge_index.size(1),
+            "binary": columns,
+            "non_negative": columns,
+        }
+        for name, size in sizes.items():
+            mask = getattr(self, name)
+            require(
+                mask is None or (mask.dtype == torch.bool and tuple(mask.shape) == (size,)),
+                f"limits.{name} must be a bool mask of {size} entries (got {_shape(mask)})",
+            )
+        for name in ("minimum", "maximum"):
+            bound = getattr(self, name)
+            fits = bound is None or not isinstance(bound, Tensor) or tuple(bound.shape) in ((), (columns,))
+            require(fits, f"limits.{name} must be a number or one per column, {columns} (got {_shape(bound)})")
+        if self.minimum is not None and self.maximum is not None:
+            crossed = torch.as_tensor(self.minimum) > torch.as_tensor(self.maximum)
+            require(not bool(crossed.any()), "limits.minimum lies above limits.maximum; swap them")
+
+    def project(self, x: Tensor, original: Tensor) -> None:
+        """Bring ``x`` back into the limits, in place; frozen entries get their exact original bits."""
+        if self.binary is not None:
+            x.copy_(torch.where(self.binary.to(x.device), x.clamp(0.0, 1.0), x))
+        if self.non_negative is not None:
+            x.copy_(torch.where(self.non_negative.to(x.device), x.clamp(min=0.0), x))
+        if self.minimum is not None:
+            x.copy_(torch.maximum(x, torch.as_tensor(self.minimum, dtype=x.dtype, device=x.device)))
+        if self.maximum is not None:
+            x.copy_(torch.minimum(x, torch.as_tensor(self.maximum, dtype=x.dtype, device=x.device)))
+        if self.frozen_nodes is not None:
+            x.copy_(torch.where(self.frozen_nodes.to(x.device).unsqueeze(-1), original, x))
+        if self.frozen_columns is not None:
+            x.copy_(torch.where(self.frozen_columns.to(x.device), original, x))
+
+    def finish(self, x: Tensor, original: Tensor) -> None:
+        """Round the binary columns, in place."""
+        if self.binary is not None:
+            x.copy_(torch.where(self.binary.to(x.device), (x >= 0.5).to(x.dtype), x))
+        self.project(x, original)
+
+
+def _shape(value: object) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)

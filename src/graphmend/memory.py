@@ -1,0 +1,34 @@
+"""Will it fit? Said before the work begins."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+from torch import Tensor
+
+from graphmend.errors import require
+
+
+def check_memory(x: Tensor, num_edges: int, hidden: int) -> None:
+    """Raise if adapting a graph plainly cannot fit into the memory of the device that ``x`` is on.
+
+    Counted are X', its gradient and Adam's two moments, the patch, three views' activations forwards and backwards, and
+    the compressed rows with their values.
+    """
+    nodes, columns = x.shape
+    features = 6 * nodes * columns * x.element_size()
+    activations = 3 * 4 * nodes * max(hidden, 1) * x.element_size()
+    edges = num_edges * (2 * 8 + 6 * 4 + 8 * x.element_size())
+    needed, available = features + activations + edges, available_memory(x.device)
+    require(
+        needed <= available,
+        f"adapting {nodes} nodes x {columns} features and {num_edges} edges needs about {needed / 2**30:.1f} GiB, "
+        f"but {available / 2**30:.1f} GiB are free on {x.device}; use a larger machine or a part of the graph",
+    )
+
+
+def available_memory(device: torch.device) -> int:
+    """Free bytes on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

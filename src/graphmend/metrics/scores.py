@@ -1,0 +1,127 @@
+"""How good predictions are: accuracy, ROC-AUC and macro-F1, computed by scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+from torch import Tensor
+
+from graphmend.errors import GraphMendError, choose, require
+
+__all__ = ["METRICS", "predictions", "score", "scores"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Undefined(GraphMendError):
+    """The metric has no value for these nodes (nothing is wrong with the input as such)."""
+
+
+def predictions(logits: Tensor) -> Tensor:
+    """The predicted class of every node, of shape ``(N,)``.
+
+    Args:
+        logits: ``(N, C)`` logits or log-probabilities, or one binary logit per node as ``(N,)`` or ``(N, 1)``,
+            which is class 1 where it is above 0.
+    """
+    _check_shape(logits)
+    return logits.argmax(dim=-1) if _is_multi(logits) else (logits.reshape(-1) > 0).long()
+
+
+def score(metric: str, logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
+    """One metric of ``logits`` against ``y``.
+
+    Args:
+        metric: ``"accuracy"``, ``"roc_auc"`` or ``"macro_f1"``. The AUC of more than two classes is the unweighted
+            mean of one-vs-rest over the classes that occur in ``y``.
+        logits: As in :func:`predictions`.
+        y: Class labels of shape ``(N,)`` or ``(N, 1)``.
+        mask: The nodes that count, boolean of shape ``(N,)`` or indices; all of them when ``None``.
+
+    Raises:
+        GraphMendError: When the metric is undefined: no node is scored, or the AUC of a single class.
+    """
+    function = choose("metric", metric, METRICS)
+    return function(*_checked(logits, y, mask))
+
+
+def scores(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> dict[str, float]:
+    """All metrics that are defined for these nodes, by name; arguments as in :func:`score`."""
+    found: dict[str, float] = {}
+    for name in METRICS:
+        try:
+            found[name] = score(name, logits, y, mask)
+        except _Undefined:
+            continue
+    return found
+
+
+def _accuracy(logits: Tensor, y: Array) -> float:
+    return float(accuracy_score(y, predictions(logits).numpy()))
+
+
+def _macro_f1(logits: Tensor, y: Array) -> float:
+    return float(f1_score(y, predictions(logits).numpy(), average="macro", zero_division=0.0))
+
+
+def _roc_auc(logits: Tensor, y: Array) -> float:
+    classes = np.unique(y)
+    if classes.size < 2:
+        raise _Undefined(
+            f"roc_auc is undefined when only class {classes[0]} occurs among the {y.size} scored nodes; "
+            "score nodes of at least two classes or use 'accuracy'"
+        )
+    if not _is_multi(logits):
+        return float(roc_auc_score(y, logits.reshape(-1).sigmoid().numpy()))
+    probability = logits.softmax(dim=-1).numpy()
+    if logits.size(1) == 2:
+        return float(roc_auc_score(y, probability[:, 1]))
+    return float(np.mean([roc_auc_score(y == label, probability[:, label]) for label in classes]))
+
+
+METRICS: dict[str, Callable[[Tensor, Array], float]] = {
+    "accuracy": _accuracy,
+    "macro_f1": _macro_f1,
+    "roc_auc": _roc_auc,
+}
+
+
+def _is_multi(logits: Tensor) -> bool:
+    return logits.dim() == 2 and logits.size(1) > 1
+
+
+def _check_shape(logits: Tensor) -> None:
+    good = logits.dim() == 1 or (logits.dim() == 2 and logits.size(1) >= 1)
+    require(good, f"logits must have shape (N, classes) or (N,) (got {tuple(logits.shape)}); pass one row per node")
+
+
+def _checked(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Array]:
+    """The scored rows as float64 logits on the CPU and integer labels, or the reason why there are none."""
+    _check_shape(logits)
+    y = y.reshape(-1)
+    nodes = logits.size(0)
+    require(y.numel() == nodes, f"y must have one label per node (got {y.numel()} labels for {nodes} nodes)")
+    if mask is not None:
+        fits = mask.dtype != torch.bool or tuple(mask.shape) == (nodes,)
+        require(fits, f"a boolean mask must have shape ({nodes},) (got {tuple(mask.shape)}); pass one entry per node")
+        logits, y = logits[mask.to(logits.device)], y[mask.to(y.device)]
+    if y.numel() == 0:
+        raise _Undefined("no node is scored because the mask is empty; pass a mask that selects at least one node")
+    logits, y = logits.detach().double().cpu(), y.detach().cpu()
+    require(
+        bool(torch.isfinite(logits).all()),
+        f"{int((~torch.isfinite(logits)).sum())} of the scored logits are NaN or infinite; "
+        "check the features and the model's weights",
+    )
+    classes = logits.size(1) if _is_multi(logits) else 2
+    low, high = y.min().item(), y.max().item()
+    require(
+        low >= 0 and high < classes,
+        f"labels of scored nodes must lie in 0..{classes - 1} (got {low}..{high}); "
+        "mask unlabelled nodes out or use a model with more outputs",
+    )
+    return logits, y.long().numpy()

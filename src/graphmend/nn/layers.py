@@ -1,0 +1,127 @@
+"""What the backbones share: remembered arguments, their check, batch norms, a convolution and a perceptron."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphmend.errors import require
+from graphmend.sparse import Adjacency, Propagation, gcn_norm
+
+P = ParamSpec("P")
+Self = TypeVar("Self", bound=nn.Module)
+
+
+def remember(init: Callable[Concatenate[Self, P], None]) -> Callable[Concatenate[Self, P], None]:
+    """Check a backbone's arguments and keep them as ``self.config``, so that a checkpoint can build it again."""
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def wrapped(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        config = dict(list(bound.arguments.items())[1:])
+        check_config(config)
+        object.__setattr__(self, "config", config)
+        init(self, *args, **kwargs)
+
+    return wrapped
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Reject sizes no network can have."""
+    for name, value in config.items():
+        if name.endswith("channels") or name in ("hops", "heads"):
+            require(value >= 1, f"{name} must be at least 1 (got {value})")
+    layers, dropout = config["num_layers"], config["dropout"]
+    require(layers >= 2, f"num_layers must be at least 2, so that there is a hidden layer to embed with (got {layers})")
+    require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1) (got {dropout})")
+
+
+def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:
+    """One batch normalisation per hidden layer, or identities."""
+    return nn.ModuleList(nn.BatchNorm1d(channels) if batch_norm else nn.Identity() for _ in range(count))
+
+
+class GraphConvolution(nn.Module):
+    r"""One GCN layer :math:`\hat A X W + b` (Kipf & Welling, 2017) on an already normalised adjacency."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_channels, out_channels)))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def forward(self, x: Tensor, propagate: Propagation) -> Tensor:
+        """Transform, then propagate: the product is as narrow as the layer."""
+        return propagate(x @ self.weight) + self.bias
+
+
+class MLP(nn.Module):
+    """Dropout before every linear map; batch normalisation (if any) and ReLU after every hidden one."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        batch_norm: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        sizes = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
+        self.norms = batch_norms(num_layers - 1, hidden_channels, batch_norm)
+        self.dropout = dropout
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """The representation before the last linear map."""
+        for linear, norm in zip(self.linears, self.norms, strict=False):
+            x = F.relu(norm(linear(F.dropout(x, self.dropout, self.training))))
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores."""
+        out: Tensor = self.linears[-1](F.dropout(self.hidden(x), self.dropout, self.training))
+        return out
+
+
+class PredictThenPropagate(nn.Module):
+    """A perceptron followed by a propagation without weights of its own.
+
+    Class scores are the propagated output of the perceptron; the embedding is its hidden representation, propagated
+    in the same way, because the hidden representation alone knows nothing of the edges.
+    """
+
+    config: dict[str, Any]
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        batch_norm: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.mlp = MLP(in_channels, hidden_channels, out_channels, num_layers, batch_norm, dropout)
+
+    def diffuse(self, h: Tensor, propagate: Propagation) -> Tensor:
+        """Spread ``h`` over the graph; each backbone has its own way."""
+        raise TypeError(f"{type(self).__name__} does not say how it propagates")
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The hidden representation, propagated."""
+        return self.diffuse(self.mlp.hidden(x), gcn_norm(Adjacency.of(edge_index, x.size(0)), edge_weight, x.dtype))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Class scores."""
+        return self.diffuse(self.mlp(x), gcn_norm(Adjacency.of(edge_index, x.size(0)), edge_weight, x.dtype))

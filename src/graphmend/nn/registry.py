@@ -1,0 +1,33 @@
+"""Backbones by name, for the command line and for checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from graphmend.errors import GraphMendError, choose
+from graphmend.nn.airgnn import AirGNN
+from graphmend.nn.appnp import APPNP
+from graphmend.nn.gat import GAT
+from graphmend.nn.gcn import GCN
+from graphmend.nn.gpr import GPR
+from graphmend.nn.sage import SAGE
+
+BACKBONES: dict[str, type[nn.Module]] = {
+    "gcn": GCN,
+    "sage": SAGE,
+    "gat": GAT,
+    "gpr": GPR,
+    "appnp": APPNP,
+    "airgnn": AirGNN,
+}
+
+
+def build(name: str, in_channels: int, hidden_channels: int, out_channels: int, **options: Any) -> nn.Module:
+    """Build a backbone by name; ``options`` are those of its constructor."""
+    backbone = choose("backbone", name, BACKBONES)
+    try:
+        return backbone(in_channels, hidden_channels, out_channels, **options)
+    except TypeError as error:
+        raise GraphMendError(f"backbone {name!r} does not take these options: {error}") from error

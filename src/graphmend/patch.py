@@ -1,0 +1,206 @@
+"""The reversible change of a graph."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.errors import GraphMendError, require
+from graphmend.files import read_safetensors, write_safetensors
+
+FORMAT = "graphmend-patch-1"
+_INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """What was changed, so that it can be done again and taken back, both bit for bit.
+
+    Feature rows are kept as the exclusive or of their bits before and after: one array that leads from either state to
+    the other, where adding and subtracting floats would round. Removed edges keep their positions and attributes;
+    added edges stand at the end of the list.
+
+    Args:
+        before: Fingerprint of the graph the patch belongs to.
+        after: Fingerprint of the mended graph.
+        rows: Changed feature rows.
+        bits: Exclusive or of those rows' bits.
+        removed: Positions of the removed edges, ascending.
+        removed_attributes: ``edge_index`` (transposed) and every edge-level attribute of the removed edges.
+        added_attributes: The same of the added edges.
+    """
+
+    before: str
+    after: str
+    rows: Tensor
+    bits: Tensor
+    removed: Tensor
+    removed_attributes: dict[str, Tensor] = field(default_factory=dict)
+    added_attributes: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, data: Data, x: Tensor, removed: Tensor, added: Tensor) -> tuple[Patch, Data]:
+        """The patch that gives ``data`` the features ``x`` and other edges, and the mended graph."""
+        changed = (_as_bits(data.x) != _as_bits(x)).any(dim=1).nonzero().view(-1)
+        bits = _as_bits(data.x.index_select(0, changed)) ^ _as_bits(x.index_select(0, changed))
+        attributes = _edge_attributes(data)
+        patch = cls(
+            before=fingerprint(data),
+            after="",
+            rows=changed,
+            bits=bits,
+            removed=removed,
+            removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
+            added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
+        )
+        mended = patch._apply(data)
+        object.__setattr__(patch, "after", fingerprint(mended))
+        return patch, mended
+
+    def apply(self, data: Data) -> Data:
+        """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
+        _same(data, self.before, "was made for another graph; apply it to the graph it came from")
+        return self._apply(data)
+
+    def revert(self, data: Data) -> Data:
+        """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
+        _same(data, self.after, "did not make this graph; revert it on the graph that apply returned")
+        out = copy.copy(data)
+        out.x = self._flip(data.x)
+        added = self._added.size(0)
+        kept = data.edge_index.size(1) - added
+        total = kept + self.removed.numel()
+        removed = self.removed.to(data.x.device)
+        old = torch.ones(total, dtype=torch.bool, device=data.x.device)
+        old[removed] = False
+        for name, value in _edge_attributes(data).items():
+            full = value.new_empty((total, *value.shape[1:]))
+            full[old] = value[:kept]
+            full[removed] = self.removed_attributes[name].to(value.device)
+            _set_edge_attribute(out, name, full)
+        return out
+
+    def _apply(self, data: Data) -> Data:
+        out = copy.copy(data)
+        out.x = self._flip(data.x)
+        keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
+        keep[self.removed.to(data.x.device)] = False
+        for name, value in _edge_attributes(data).items():
+            _set_edge_attribute(out, name, torch.cat([value[keep], self.added_attributes[name].to(value.device)]))
+        return out
+
+    def _flip(self, x: Tensor) -> Tensor:
+        out = x.clone()
+        bits, rows = _as_bits(out), self.rows.to(x.device)
+        bits[rows] ^= self.bits.to(x.device)
+        return out
+
+    @property
+    def _added(self) -> Tensor:
+        return self.added_attributes["edge_index"]
+
+    @property
+    def num_removed(self) -> int:
+        """Stored edge entries removed (an undirected edge has two)."""
+        return self.removed.numel()
+
+    @property
+    def num_added(self) -> int:
+        """Stored edge entries added."""
+        return self._added.size(0)
+
+    @property
+    def num_rows(self) -> int:
+        """Nodes with changed features."""
+        return self.rows.numel()
+
+    def summary(self) -> str:
+        """One sentence for people."""
+        return (
+            f"{self.num_rows} feature rows changed, {self.num_removed} edge entries removed, "
+            f"{self.num_added} added (graph {self.before[:12]})"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write as safetensors with a JSON header, atomically."""
+        tensors = {"rows": self.rows, "bits": self.bits, "removed": self.removed}
+        tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
+        tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
+        header = {"format": FORMAT, "before": self.before, "after": self.after, "summary": self.summary()}
+        write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Patch:
+        """Read a patch written by :meth:`save`."""
+        tensors, metadata = read_safetensors(path)
+        try:
+            header = json.loads(metadata.get("graphmend", "{}"))
+            require(
+                header.get("format") == FORMAT, f"{path} holds no GraphMend patch; give a file written by Patch.save"
+            )
+            return cls(
+                before=header["before"],
+                after=header["after"],
+                rows=tensors["rows"],
+                bits=tensors["bits"],
+                removed=tensors["removed"],
+                removed_attributes=_with_prefix(tensors, "removed."),
+                added_attributes=_with_prefix(tensors, "added."),
+            )
+        except (KeyError, json.JSONDecodeError) as error:
+            raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
+
+
+def fingerprint(data: Data) -> str:
+    """SHA-256 of features, edges and edge attributes with their types and shapes."""
+    digest = hashlib.sha256()
+    for name, value in {"x": data.x, **_edge_attributes(data)}.items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+        digest.update(_as_bits(value.detach().contiguous()).cpu().numpy().data)
+    return digest.hexdigest()
+
+
+def _same(data: Data, expected: str, otherwise: str) -> None:
+    found = fingerprint(data)
+    require(found == expected, f"this patch (graph {expected[:12]}) {otherwise} (this one is {found[:12]})")
+
+
+def _as_bits(x: Tensor) -> Tensor:
+    return x.view(_INTEGER[x.element_size()])
+
+
+def _edge_attributes(data: Data) -> dict[str, Tensor]:
+    """Every edge-level tensor with edges first, ``edge_index`` included, by name."""
+    others = {
+        name: value
+        for name, value in sorted(data.to_dict().items())
+        if name != "edge_index" and isinstance(value, Tensor) and data.is_edge_attr(name)
+    }
+    return {"edge_index": data.edge_index.t(), **others}
+
+
+def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
+    data[name] = value.t().contiguous() if name == "edge_index" else value
+
+
+def _for_added(name: str, like: Tensor, added: Tensor) -> Tensor:
+    """Attributes of added edges: their ends, weight 1 for a single number per edge."""
+    if name == "edge_index":
+        return added.t()
+    width = like[0].numel() if like.size(0) else 1
+    require(
+        added.size(1) == 0 or width == 1,
+        f"edges were added, but nobody knows their {name} ({width} values each); use space='existing'",
+    )
+    return like.new_ones((added.size(1), *like.shape[1:]))
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

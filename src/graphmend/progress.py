@@ -1,0 +1,28 @@
+"""A progress bar with the time left, on standard error, when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+
+
+def track(items: Sequence[T], label: str, show: bool) -> Iterator[T]:
+    """Iterate over ``items``, with a bar if ``show``."""
+    if not show:
+        yield from items
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(items, description=label)
