@@ -32,7 +32,7 @@ def check_graph(data: Data) -> None:
         check_weight(weight, edge_index.size(1))
     y = data.get("y")
     require(
-        y is None or (isinstance(y, Tensor) and y.size(0) == nodes),
+        y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
         f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node",
     )
 

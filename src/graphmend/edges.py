@@ -120,7 +120,7 @@ class EdgeFlips:
             alone = free & ~torch.isin(target * num_nodes + source, source * num_nodes + target)
             new, new_candidate = edge_index[:, alone].flip(0), candidate[alone]
         if space == "random_block":
-            block = _random_pairs(edge_index, num_nodes, block_size, undirected, generator)
+            block = _random_pairs(torch.cat([edge_index, new], dim=1), num_nodes, block_size, undirected, generator)
             ids = number + torch.arange(block.size(1), device=source.device)
             number += block.size(1)
             both = torch.cat([block, block.flip(0)], dim=1) if undirected else block
@@ -150,7 +150,7 @@ class EdgeFlips:
         r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry (differentiable in ``p``)."""
         p = self.p if p is None else p
         if self.num_candidates == 0:
-            return self._base
+            return self._base + p.sum()  # 0, but a function of p: there is nothing to flip, not nothing to learn
         return self._base + self._sign * p.index_select(0, self._slot)
 
     def step_back(self) -> None:

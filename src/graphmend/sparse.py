@@ -36,7 +36,7 @@ class Adjacency:
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        source, target = edge_index[0], edge_index[1]
+        source, target = edge_index.long()  # the keys below outgrow 32 bits
         index = torch.int32 if max(num_nodes, edge_index.size(1)) < 2**31 else torch.int64
         key = target * num_nodes + source
         is_sorted = bool((key[1:] >= key[:-1]).all())

@@ -36,7 +36,7 @@ def load_model(path: str | Path) -> nn.Module:
     try:
         config = json.loads(header["config"])
         model = build(header["backbone"], **config)
-        model.load_state_dict(tensors)
+        model.load_state_dict(tensors, assign=True)  # with the dtype they were saved in
     except (KeyError, TypeError, json.JSONDecodeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise GraphMendError(f"the checkpoint {path} does not fit its own header: {reason}") from error

@@ -81,9 +81,9 @@ class GAT(nn.Module):
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation before the last attention layer."""
         adjacency, values = self._values(x, edge_index, edge_weight)
-        for k, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=False)):
-            act = self.embed_activation if k == len(self.norms) - 1 else self.activation
-            x = act(norm(conv(F.dropout(x, self.dropout, self.training), adjacency, values, self.dropout)))
+        for conv, norm in zip(self.convs, self.norms, strict=False):
+            x = F.dropout(x, self.dropout, self.training)
+            x = self.embed_activation(norm(conv(x, adjacency, values, self.dropout)))
         return x
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:

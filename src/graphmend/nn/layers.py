@@ -40,9 +40,10 @@ def check_config(config: dict[str, Any]) -> None:
     for name, value in config.items():
         if name.endswith("channels") or name in ("hops", "heads"):
             require(value >= 1, f"{name} must be at least 1 (got {value})")
-    layers, dropout = config["num_layers"], config["dropout"]
+    layers, dropout, alpha = config["num_layers"], config["dropout"], config.get("alpha", 0.0)
     require(layers >= 2, f"num_layers must be at least 2, so that there is a hidden layer to embed with (got {layers})")
     require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1) (got {dropout})")
+    require(0.0 <= alpha <= 1.0, f"alpha must be in [0, 1] (got {alpha})")
 
 
 def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:

@@ -85,4 +85,8 @@ class Custom(Surrogate):
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """One term, named after the function."""
-        return {getattr(self.function, "__name__", "custom"): self.function(model, data)}
+        name, value = getattr(self.function, "__name__", "custom"), self.function(model, data)
+        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        is_scalar = isinstance(value, Tensor) and value.numel() == 1
+        require(is_scalar, f"the surrogate {name} must return a tensor with one number (got {found}); take its mean")
+        return {name: value.reshape(())}

@@ -52,4 +52,4 @@ def distance(u: Tensor, v: Tensor) -> Tensor:
 
 def _unit(z: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    return z * norm.reciprocal().masked_fill(norm == 0, 0.0)  # a zero row has no direction, and no gradient
+    return z / norm.masked_fill(norm == 0, torch.inf)  # a zero row has no direction, and no gradient

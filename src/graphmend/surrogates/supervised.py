@@ -47,4 +47,4 @@ def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy of logits or log-softmax of shape ``(N, C)``, or of one binary logit per node."""
     if logits.dim() == 1 or logits.size(1) == 1:
         return F.binary_cross_entropy_with_logits(logits.view(-1), labels.to(logits.dtype))
-    return F.cross_entropy(logits, labels)
+    return F.cross_entropy(logits, labels.long())

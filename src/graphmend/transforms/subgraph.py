@@ -37,7 +37,7 @@ class Subgraph:
         here = torch.randint(nodes, (min(self.starts, nodes),), generator=generator, device=device)
         visited = torch.zeros(nodes, dtype=torch.bool, device=device)
         visited[here] = True
-        for _ in range(self.length):
+        for _ in range(self.length if targets.numel() else 0):
             draw = torch.rand(here.numel(), generator=generator, device=device, dtype=torch.float64)
             stuck = count[here] == 0
             step = (draw * count[here]).long() + first[here]

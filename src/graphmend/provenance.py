@@ -1,0 +1,46 @@
+"""Where a number comes from: versions, device, seed."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch_geometric
+
+import graphmend
+
+
+def provenance(device: str | torch.device, **more: Any) -> dict[str, Any]:
+    """What a stored result needs to be traced back."""
+    return {
+        "graphmend": graphmend.__version__,
+        "commit": commit(),
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "python": platform.python_version(),
+        "device": device_name(torch.device(device)),
+        **more,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The device as people know it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {torch.get_num_threads()} threads"
+
+
+def commit() -> str | None:
+    """The commit of the source tree this runs from, if it is one (``+`` marks uncommitted changes)."""
+    here = Path(__file__).parent
+    try:
+        found = [
+            subprocess.run(["git", "-C", str(here), *command], capture_output=True, text=True, timeout=5, check=True)
+            for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "."])
+        ]
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found[0].stdout.strip() + ("+" if found[1].stdout.strip() else "")

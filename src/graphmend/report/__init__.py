@@ -1,0 +1,1 @@
+"""Plots; they read results, they compute none."""

@@ -1,0 +1,82 @@
+"""Plots of the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphmend.errors import GraphMendError
+from graphmend.files import write_atomically
+
+if TYPE_CHECKING:
+    from graphmend.demo import Demo
+
+GREY, RED, GREEN = "#9aa0a6", "#d1495b", "#2a9d8f"
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise GraphMendError("plots need matplotlib; install it with pip install 'graphmend[plot]'") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def accuracy_plot(demo: Demo, path: Path) -> None:
+    """Accuracy per scenario: clean, harmed and mended, one dot per seed."""
+    plt = _pyplot()
+    rows = demo.table()
+    figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+    bars = [("clean", "clean graph", GREY), ("before", "harmed graph", RED), ("after", "mended graph", GREEN)]
+    for k, (key, label, colour) in enumerate(bars):
+        at = np.arange(len(rows)) + 0.27 * (k - 1)
+        axes.bar(at, [row[key] for row in rows], 0.25, label=label, color=colour, alpha=0.75)
+        for x, row in zip(at, rows, strict=True):
+            values = [getattr(o, key) for o in demo.outcomes if o.scenario == row["scenario"]]
+            axes.plot(np.full(len(values), x), values, "o", color="black", markersize=2.5, alpha=0.6)
+            axes.annotate(
+                f"{row[key]:.1f}", (x, max(values)), (0, 4), textcoords="offset points", ha="center", fontsize=8
+            )
+    lowest = min(o.before for o in demo.outcomes)
+    axes.set_ylim(max(0.0, 10 * (lowest // 10) - 10), 104)
+    axes.set_xticks(np.arange(len(rows)), [row["scenario"] for row in rows])
+    axes.set_ylabel("test accuracy (%)")
+    axes.set_title(f"One frozen GCN, handwritten digits, {rows[0]['seeds']} seeds (dots)", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=8, ncols=3, loc="outside lower center")
+    _save(figure, path)
+
+
+def embedding_plot(demo: Demo, path: Path) -> None:
+    """t-SNE of the embedding Z before and after mending, coloured by digit, one row per scenario."""
+    plt = _pyplot()
+    from sklearn.manifold import TSNE
+
+    rows = demo.embeddings
+    figure, axes = plt.subplots(len(rows), 2, figsize=(7, 3.1 * len(rows)), layout="constrained", squeeze=False)
+    for (left, right), found in zip(axes, rows, strict=True):
+        both = np.concatenate([found.before.numpy(), found.after.numpy()])
+        points = TSNE(init="pca", perplexity=30, random_state=0, max_iter=500).fit_transform(both)
+        for axis, part, title in (
+            (left, points[: len(found.before)], f"before, {found.accuracy_before:.1f} % right"),
+            (right, points[len(found.before) :], f"after, {found.accuracy_after:.1f} % right"),
+        ):
+            dots = axis.scatter(*part.T, c=found.labels.numpy(), cmap="tab10", s=6, linewidths=0)
+            axis.set_title(f"{found.scenario}: {title}", fontsize=9)
+            axis.set_xticks([])
+            axis.set_yticks([])
+    figure.legend(
+        *dots.legend_elements(), loc="outside lower center", ncols=10, frameon=False, fontsize=8, title="digit"
+    )
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
+    figure.clear()
+    _pyplot().close(figure)
