@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
+
+
+def check_folder(path: Path) -> None:
+    """Raise, before any work is done, unless results can be written into the folder ``path``."""
+    require(not path.exists() or path.is_dir(), f"cannot write into {path}, which is a file; choose a folder")
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    require(os.access(nearest, os.W_OK), f"cannot write into {nearest}; choose a folder that is yours")
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
@@ -41,6 +50,15 @@ def _umask() -> int:
     return mask
 
 
+def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """SHA-256 of tensors with their names, types and shapes, and of a text."""
+    found = hashlib.sha256(text.encode())
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+        found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file atomically."""
 
@@ -62,6 +80,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+            # copies: the file is mapped into memory, and who overwrites it would change or kill what was read
+            return {name: file.get_tensor(name).clone() for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise GraphMendError(f"{path} is not a readable safetensors file ({error}); write it again") from error

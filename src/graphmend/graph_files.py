@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
 from graphmend.checks import check_graph
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, listed, require
 from graphmend.files import write_atomically
 
 _SAFE = [Data, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
@@ -47,31 +49,29 @@ def save_graph(path: str | Path, data: Data) -> None:
     save_arrays(path, arrays)
 
 
-def save_arrays(path: str | Path, arrays: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+def save_arrays(path: str | Path, arrays: dict[str, Any]) -> None:
     """Write arrays into a compressed ``.npz``, atomically."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            np.savez_compressed(file, **arrays)
 
     write_atomically(path, write)
 
 
 def _read_npz(path: Path) -> Data:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            require(hasattr(file, "files"), f"{path} is a single array, not an .npz; save it with np.savez")
-            arrays = {name: file[name] for name in file.files}
-    except GraphMendError:
-        raise
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            arrays = {name: found[name] for name in found.files} if hasattr(found, "files") else None
     except _BROKEN as error:
         raise GraphMendError(
             f"{path} is not a readable .npz of plain arrays ({_first_line(error)}); write it again"
         ) from error
+    if arrays is None:
+        raise GraphMendError(f"{path} is a single array, not an .npz; save x and edge_index with np.savez")
     missing = [name for name in ("x", "edge_index") if name not in arrays]
-    require(
-        not missing, f"{path} has no array {' and no '.join(missing)}; it has {', '.join(sorted(arrays)) or 'none'}"
-    )
+    require(not missing, f"{path} has no array {' and no '.join(missing)}; it has {listed(arrays) or 'none'}")
     tensors = {}
     for name, array in arrays.items():
         require(array.dtype.kind in "biuf", f"{path}: {name} holds {array.dtype}, not numbers; convert it")
@@ -87,7 +87,8 @@ def _read_npz(path: Path) -> Data:
 
 def _read_torch(path: Path) -> Data:
     try:
-        with torch.serialization.safe_globals(_SAFE):
+        with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
+            warnings.simplefilter("ignore")  # torch warns of old pickles before it refuses them
             data = torch.load(path, map_location="cpu", weights_only=True)
     except (*_BROKEN, RuntimeError, pickle.UnpicklingError, AttributeError) as error:
         raise GraphMendError(
@@ -95,7 +96,7 @@ def _read_torch(path: Path) -> Data:
             "save the graph as .npz instead"
         ) from error
     require(isinstance(data, Data), f"{path} holds a {type(data).__name__}, not a torch_geometric.data.Data")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 def _first_line(error: Exception) -> str:

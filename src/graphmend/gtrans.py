@@ -6,7 +6,8 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 
 import torch
@@ -18,6 +19,7 @@ from graphmend.checks import check_graph
 from graphmend.edges import DIRECTED, SPACES, EdgeFlips, check_budget
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.frozen import FrozenGNN
+from graphmend.frozen.state import plain
 from graphmend.limits import Limits
 from graphmend.memory import check_memory
 from graphmend.patch import Patch
@@ -88,13 +90,15 @@ class GTrans:
         require(some, "feature_steps and edge_steps are both 0: there is nothing to learn; set one of them")
         for name in ("lr_feature", "lr_edge"):
             value = getattr(self, name)
-            require(math.isfinite(value) and value > 0, f"{name} must be positive and finite (got {value})")
+            positive = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+            require(positive, f"{name} must be positive and finite (got {value!r})")
         check_budget(self.budget)
         for name, choices in (("edge_update", EDGE_UPDATES), ("space", SPACES), ("directed", DIRECTED)):
             value = getattr(self, name)
             require(value in choices, f"unknown {name} {value!r}; choose one of {listed(choices)}")
         limit = self.time_limit
-        require(limit is None or limit > 0, f"time_limit must be positive (got {limit})")
+        positive = limit is None or (isinstance(limit, (int, float)) and limit > 0)
+        require(positive, f"time_limit must be a positive number of seconds (got {limit!r})")
 
     def __call__(
         self,
@@ -122,12 +126,25 @@ class GTrans:
         """
         check_graph(data)
         limits = Limits() if limits is None else limits
+        require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
         limits.check(data)
+        whole = isinstance(seed, int) and 0 <= seed < 2**63
+        require(whole, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
+        data = plain(data)
         with FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
-            check_memory(data.x, data.edge_index.size(1), _width(frozen, data))
+            check_memory(data.x, data.edge_index.size(1), self._width(frozen, data))
             if self.edge_steps > 0:
                 frozen.require_edge_weights()
             return _Run(self, frozen, data, limits, seed, callback).adapt(progress)
+
+    @torch.no_grad()
+    def _width(self, frozen: FrozenGNN, data: Data) -> int:
+        try:
+            return frozen.embed(data.x, data.edge_index).size(1)
+        except GraphMendError:
+            if self.embedding is not None:
+                raise
+            return int(data.x.size(1))  # there is no Z; a surrogate that needs it will say so
 
 
 class _Stopped(Exception):
@@ -158,20 +175,21 @@ class _Run:
     def adapt(self, progress: bool) -> Adaptation:
         start = time.perf_counter()
         try:
-            self._learn(start, progress)
+            with closing(track(range(self.settings.steps), "mending", progress)) as steps:
+                self._learn(steps, start)
             removed, added = self._discretise()
+            patch, mended = Patch.make(self.data, self.x, removed, added)
+            logits = self._predict(mended)
         except _Stopped as stopped:
             _LOG.warning("the graph is left as it was: %s", stopped)
             return unchanged(
                 self.frozen,
                 self.data,
                 history=self.history,
+                candidates=self.candidates,
                 reason=str(stopped),
                 seconds=time.perf_counter() - start,
             )
-        patch, mended = Patch.make(self.data, self.x, removed, added)
-        with torch.no_grad():
-            logits = self.frozen.predict(mended)
         return Adaptation(
             self.frozen.model,
             mended,
@@ -182,12 +200,12 @@ class _Run:
             seconds=time.perf_counter() - start,
         )
 
-    def _learn(self, start: float, progress: bool) -> None:
+    def _learn(self, steps: Iterable[int], start: float) -> None:
         """Lines 4 to 13 of Algorithm 1."""
         s = self.settings
         update_x = torch.optim.Adam([self.x], lr=s.lr_feature, fused=_has_fused(self.x))
         update_p = EDGE_UPDATES[s.edge_update](self.flips.p, s.lr_edge) if self.flips is not None else None
-        for t in track(range(s.steps), "mending", progress):
+        for t in steps:
             if s.time_limit is not None and time.perf_counter() - start > s.time_limit:
                 _LOG.info("stopped after %d of %d steps: time_limit is %s s", t, s.steps, s.time_limit)
                 break
@@ -211,24 +229,34 @@ class _Run:
         try:
             presence = None if self.flips is None else self.flips.presence()
             terms = self._terms(self._graph(presence), self.generator)
-            loss = torch.stack(list(terms.values())).sum()
-            if not loss.requires_grad:
-                raise _Stopped("the surrogate loss does not depend on the graph")
-            (gradient,) = torch.autograd.grad(loss, variable, allow_unused=True)
+            gradient = self._gradient(torch.stack(list(terms.values())).sum(), variable)
         finally:
             variable.requires_grad_(False)
         variable.grad = torch.zeros_like(variable) if gradient is None else gradient
         norm = float(torch.linalg.vector_norm(variable.grad))
-        values = {name: float(value) for name, value in terms.items()}
+        values = {name: float(value.detach()) for name, value in terms.items()}
         if not all(map(math.isfinite, values.values())):
             raise _Stopped(f"the surrogate loss is not finite ({values}) at step {len(self.history)}")
         if not math.isfinite(norm):
             raise _Stopped(f"the gradient is not finite at step {len(self.history)}")
         return values, norm
 
+    def _gradient(self, loss: Tensor, variable: Tensor) -> Tensor | None:
+        if variable.numel() == 0:  # no edge may change
+            return None
+        if not loss.requires_grad:
+            what = "features; set feature_steps=0" if variable is self.x else "edges; set edge_steps=0"
+            raise _Stopped(f"the surrogate loss does not depend on the graph's {what}")
+        try:
+            return torch.autograd.grad(loss, variable, allow_unused=True)[0]
+        except Exception as error:
+            raise _Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error
+
     def _discretise(self) -> tuple[Tensor, Tensor]:
         """Lines 14 to 21 of Algorithm 1: among discrete graphs within budget, the one with the lowest loss."""
         self.limits.finish(self.x, self.data.x)
+        if not bool(torch.isfinite(self.x).all()):
+            raise _Stopped("the mended features are not finite; take a smaller lr_feature")
         none = self.data.edge_index[:, :0]
         if self.flips is None:
             return none[0], none
@@ -239,7 +267,7 @@ class _Run:
                 views = torch.Generator(device=self.x.device).manual_seed(self.seed)  # the same views for all
                 loss = float(torch.stack(list(self._terms(self._graph(presence), views).values())).sum())
                 self.candidates.append(Candidate(name, loss, int(flips.sum())))
-                if loss < best_loss:
+                if math.isfinite(loss) and loss < best_loss:
                     best, best_loss = flips, loss
         if best is None:
             raise _Stopped("the surrogate loss of every discrete graph is not finite")
@@ -247,11 +275,20 @@ class _Run:
 
     def _terms(self, graph: Data, generator: torch.Generator) -> dict[str, Tensor]:
         try:
-            return self.surrogate.terms(self.frozen, graph, generator)
+            terms = self.surrogate.terms(self.frozen, graph, generator)
+            require(len(terms) > 0, "the surrogate has no terms; return at least one")
+            return {name: torch.as_tensor(value, device=graph.x.device).reshape(()) for name, value in terms.items()}
         except GraphMendError:
             raise
         except Exception as error:
             raise _Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+
+    @torch.no_grad()
+    def _predict(self, mended: Data) -> Tensor:
+        logits = self.frozen.predict(mended)
+        if bool(logits.isnan().any()):
+            raise _Stopped("the model's output on the mended graph is not a number; take a smaller lr_feature")
+        return logits
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)
@@ -281,11 +318,6 @@ class _Run:
         _LOG.debug("%s", step)
         if self.callback is not None:
             self.callback(step)
-
-
-@torch.no_grad()
-def _width(frozen: FrozenGNN, data: Data) -> int:
-    return frozen.embed(data.x, data.edge_index).size(1)
 
 
 def _has_fused(x: Tensor) -> bool:

@@ -50,16 +50,32 @@ class Limits:
         for name, size in sizes.items():
             mask = getattr(self, name)
             require(
-                mask is None or (mask.dtype == torch.bool and tuple(mask.shape) == (size,)),
+                mask is None
+                or (isinstance(mask, Tensor) and mask.dtype == torch.bool and tuple(mask.shape) == (size,)),
                 f"limits.{name} must be a bool mask of {size} entries (got {_shape(mask)})",
             )
         for name in ("minimum", "maximum"):
             bound = getattr(self, name)
-            fits = bound is None or not isinstance(bound, Tensor) or tuple(bound.shape) in ((), (columns,))
+            fits = bound is None or isinstance(bound, int | float | Tensor)
+            if isinstance(bound, Tensor):
+                fits = tuple(bound.shape) in ((), (columns,)) and not bound.is_complex()
             require(fits, f"limits.{name} must be a number or one per column, {columns} (got {_shape(bound)})")
-        if self.minimum is not None and self.maximum is not None:
-            crossed = torch.as_tensor(self.minimum) > torch.as_tensor(self.maximum)
-            require(not bool(crossed.any()), "limits.minimum lies above limits.maximum; swap them")
+        low, high = self._bound(self.minimum, -torch.inf, columns), self._bound(self.maximum, torch.inf, columns)
+        possible = bool((low < torch.inf).all() and (high > -torch.inf).all())  # not for NaN
+        require(possible, f"limits.minimum and limits.maximum must be numbers (got {self.minimum}, {self.maximum})")
+        require(bool((low <= high).all()), "limits.minimum lies above limits.maximum; swap them")
+        if self.binary is not None:
+            fits = bool(((low <= 0) & (high >= 1))[self.binary.cpu()].all())
+            require(
+                fits, "limits.minimum and limits.maximum leave a binary column no 0 or no 1; give it a range of both"
+            )
+        if self.non_negative is not None:
+            fits = bool((high >= 0)[self.non_negative.cpu()].all())
+            require(fits, "limits.maximum lies below 0 in a non_negative column; drop one of the two")
+
+    @staticmethod
+    def _bound(value: Tensor | float | None, otherwise: float, columns: int) -> Tensor:
+        return torch.as_tensor(otherwise if value is None else value, dtype=torch.float64).cpu().expand(columns)
 
     def project(self, x: Tensor, original: Tensor) -> None:
         """Bring ``x`` back into the limits, in place; frozen entries get their exact original bits."""

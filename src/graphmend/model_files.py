@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -45,7 +46,7 @@ def _build(factory: str) -> nn.Module:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        function = getattr(importlib.import_module(module_name), function_name, None)
+        function: Any = getattr(importlib.import_module(module_name), function_name, None)
     except Exception as error:
         raise GraphMendError(
             f"cannot import {module_name!r} for the factory: {type(error).__name__}: {error}"
@@ -54,8 +55,8 @@ def _build(factory: str) -> nn.Module:
         sys.path.remove(here)
     require(callable(function), f"the module {module_name!r} has no function {function_name!r}")
     try:
-        model = function()
+        model: nn.Module = function()
     except Exception as error:
         raise GraphMendError(f"the factory {factory!r} failed: {type(error).__name__}: {error}") from error
     require(isinstance(model, nn.Module), f"the factory {factory!r} returned a {type(model).__name__}, not a model")
-    return model  # type: ignore[no-any-return]
+    return model

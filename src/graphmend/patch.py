@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,17 +62,18 @@ class Patch:
             added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
         )
         mended = patch._apply(data)
-        object.__setattr__(patch, "after", fingerprint(mended))
+        object.__setattr__(patch, "after", fingerprint(mended, attributes))
         return patch, mended
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
-        _same(data, self.before, "was made for another graph; apply it to the graph it came from")
+        _same(fingerprint(data), self.before, "was made for another graph; apply it to the graph it came from")
         return self._apply(data)
 
     def revert(self, data: Data) -> Data:
         """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
-        _same(data, self.after, "did not make this graph; revert it on the graph that apply returned")
+        found = fingerprint(data, self.removed_attributes)
+        _same(found, self.after, "did not make this graph; revert it on the graph that apply returned")
         out = copy.copy(data)
         out.x = self._flip(data.x)
         added = self._added.size(0)
@@ -80,7 +82,7 @@ class Patch:
         removed = self.removed.to(data.x.device)
         old = torch.ones(total, dtype=torch.bool, device=data.x.device)
         old[removed] = False
-        for name, value in _edge_attributes(data).items():
+        for name, value in _edge_attributes(data, self.removed_attributes).items():
             full = value.new_empty((total, *value.shape[1:]))
             full[old] = value[:kept]
             full[removed] = self.removed_attributes[name].to(value.device)
@@ -97,7 +99,7 @@ class Patch:
         return out
 
     def _flip(self, x: Tensor) -> Tensor:
-        out = x.clone()
+        out = x.detach().clone()
         bits, rows = _as_bits(out), self.rows.to(x.device)
         bits[rows] ^= self.bits.to(x.device)
         return out
@@ -134,6 +136,7 @@ class Patch:
         tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
         header = {"format": FORMAT, "before": self.before, "after": self.after, "summary": self.summary()}
+        header["checksum"] = _digest(tensors, f"{self.before} {self.after}")
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
 
     @classmethod
@@ -142,9 +145,10 @@ class Patch:
         tensors, metadata = read_safetensors(path)
         try:
             header = json.loads(metadata.get("graphmend", "{}"))
-            require(
-                header.get("format") == FORMAT, f"{path} holds no GraphMend patch; give a file written by Patch.save"
-            )
+            is_patch = isinstance(header, dict) and header.get("format") == FORMAT
+            require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
+            whole = header["checksum"] == _digest(tensors, f"{header['before']} {header['after']}")
+            require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
             return cls(
                 before=header["before"],
                 after=header["after"],
@@ -154,21 +158,24 @@ class Patch:
                 removed_attributes=_with_prefix(tensors, "removed."),
                 added_attributes=_with_prefix(tensors, "added."),
             )
-        except (KeyError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
 
 
-def fingerprint(data: Data) -> str:
-    """SHA-256 of features, edges and edge attributes with their types and shapes."""
-    digest = hashlib.sha256()
-    for name, value in {"x": data.x, **_edge_attributes(data)}.items():
+def fingerprint(data: Data, attributes: Collection[str] | None = None) -> str:
+    """SHA-256 of features, edges and edge attributes (all, or those named) with their types and shapes."""
+    return _digest({"x": data.x, **_edge_attributes(data, attributes)})
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-        digest.update(_as_bits(value.detach().contiguous()).cpu().numpy().data)
+        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _same(data: Data, expected: str, otherwise: str) -> None:
-    found = fingerprint(data)
+def _same(found: str, expected: str, otherwise: str) -> None:
     require(found == expected, f"this patch (graph {expected[:12]}) {otherwise} (this one is {found[:12]})")
 
 
@@ -176,14 +183,21 @@ def _as_bits(x: Tensor) -> Tensor:
     return x.view(_INTEGER[x.element_size()])
 
 
-def _edge_attributes(data: Data) -> dict[str, Tensor]:
-    """Every edge-level tensor with edges first, ``edge_index`` included, by name."""
-    others = {
-        name: value
-        for name, value in sorted(data.to_dict().items())
-        if name != "edge_index" and isinstance(value, Tensor) and data.is_edge_attr(name)
-    }
+def _edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """Every edge-level tensor with edges first, ``edge_index`` included, by name.
+
+    What is edge-level shows in the sizes, and those may coincide by chance once edges are gone: of a mended graph, the
+    attributes are those with the ``names`` the original had.
+    """
+    tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+    if names is None:
+        names = [name for name, value in tensors.items() if data.is_edge_attr(name) and _dim(data, name, value) == 0]
+    others = {name: value for name, value in sorted(tensors.items()) if name in names and name != "edge_index"}
     return {"edge_index": data.edge_index.t(), **others}
+
+
+def _dim(data: Data, name: str, value: Tensor) -> int:
+    return int(data.__cat_dim__(name, value))  # pairs such as edge_label_index run along the last one
 
 
 def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from rich.console import Console
@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 T = TypeVar("T")
 
 
-def track(items: Sequence[T], label: str, show: bool) -> Iterator[T]:
-    """Iterate over ``items``, with a bar if ``show``."""
+def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None]:
+    """Iterate over ``items``, with a bar if ``show``; close it to take the bar away when the loop is left early."""
     if not show:
         yield from items
         return

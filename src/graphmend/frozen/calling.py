@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import Sequential as GraphSequential
 
 from graphmend.errors import GraphMendError
 
@@ -14,22 +16,36 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class Caller:
-    """Calls ``forward(data)`` or ``forward(x, edge_index, ...)``, whichever a function has.
+    """Calls ``forward(data)`` or ``forward(x, edge_index, ...)``, whichever a module or function has.
 
     Further parameters (``edge_weight``, ``edge_attr``, ``batch``, ...) are filled from attributes of the graph with the
-    same name; those that have a default and no such attribute are left alone.
+    same name; those that have a default and no such attribute are left alone, and so are optional labels ``y``.
+
+    Args:
+        function: A module, called with its hooks, or a function.
+        leave_out: Optional parameters that are not filled.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], leave_out: frozenset[str] = frozenset()) -> None:
         self.function = function
-        parameters = list(inspect.signature(function).parameters.values())
-        named = [p for p in parameters if p.kind in (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)]
-        required = [p.name for p in named if p.default is inspect.Parameter.empty]
+        self.leave_out = leave_out
+        named = [p for p in _parameters(function) if p.kind in (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)]
         names = [p.name for p in named]
+        required = [p.name for p in named if p.default is inspect.Parameter.empty]
         self.wants_data = len(required) == 1 and required[0] != "x" and "edge_index" not in names
-        self.required = [] if self.wants_data else required[2:]
-        skip = 1 if self.wants_data else 2
-        self.extra = [p.name for p in named[skip:] if p.kind in _NAMED]
+        by_position = sum(p.kind is not inspect.Parameter.KEYWORD_ONLY for p in named)
+        usual = names[:2] == ["x", "edge_index"] and by_position >= 2
+        self._by_name = not usual and {"x", "edge_index"} <= {p.name for p in named if p.kind in _NAMED}
+        first_two = ["x", "edge_index"] if self._by_name else names[:2]
+        graph = required if self.wants_data else first_two
+        self.required = [name for name in required if name not in graph]
+        self.extra = [
+            p.name
+            for p in named
+            if p.kind in _NAMED
+            and p.name not in graph
+            and (p.name in required or (p.name not in leave_out and p.name != "y"))
+        ]
 
     def accepts(self, name: str) -> bool:
         """Whether the attribute ``name`` of a graph reaches the function."""
@@ -46,4 +62,14 @@ class Caller:
                 f"set data.{missing[0]} or wrap the model"
             )
         found = {name: data[name] for name in self.extra if data.get(name) is not None}
+        if self._by_name:
+            return self.function(x=data.x, edge_index=data.edge_index, **found)
         return self.function(data.x, data.edge_index, **found)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    if isinstance(function, GraphSequential):  # its forward takes anything, its arguments are declared beside it
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return [inspect.Parameter(name, kind) for name in function.signature.param_dict]
+    signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
+    return list(signature.parameters.values())

@@ -91,36 +91,40 @@ def named_tap(model: nn.Module, name: str, run: Callable[[], object], nodes: int
     if not calls:
         raise GraphMendError(f"the module {name!r} does not run in the model's forward; name another embedding")
     tap = Tap(calls[-1], output=True)
-    z = tap(run) if _gives_nodes(tap, run, nodes) else None
-    if z is None:
+    if not _gives_nodes(tap, run, nodes):
         raise GraphMendError(f"the module {name!r} does not give one row per node; name another embedding")
     return tap
 
 
-def find_tap(model: nn.Module, run: Callable[[], object], x: Tensor, reacts: Callable[[Tap], bool]) -> Tap:
+def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Callable[[Tap], bool]) -> Tap:
     """Z as the node-level input of the last executed top-level layer with weights.
 
-    Layers are whole convolutions, in the order they run, not in the order they were registered. If that input does not
-    react to edges because the linear maps come first (APPNP, GPR), it is sent through the propagation that follows; if
-    nothing follows, the layer itself is the propagation and its output is taken.
+    Layers are whole convolutions, in the order they run, not in the order they were registered. A module that holds
+    several layers and is given something that does not react to edges (a model inside a wrapper, the perceptron of
+    APPNP) is opened. If the input does not react to edges because the linear maps come first (APPNP, GPR), it is sent
+    through the propagation that follows; if nothing follows, the layer itself is the propagation and its output is
+    taken.
     """
-    units = dict(_layers(model))
+
+    def is_good(tap: Tap) -> bool:
+        return _gives_nodes(tap, run, nodes) and reacts(tap)
+
+    units = {"": model} if _propagates(model) else dict(_layers(model))
     while True:
-        calls = [
-            call for call in _trace(units, run, x.size(0)) if _has_weights(call.module) or _propagates(call.module)
+        calls = [call for call in _trace(units, run, nodes) if _has_weights(call.module) or _propagates(call.module)]
+        inner = [_inner_layers(call) for call in calls]
+        weighted = [
+            k for k, call in enumerate(calls) if _has_weights(call.module) and (inner[k] or call.input is not None)
         ]
-        weighted = [k for k, call in enumerate(calls) if _has_weights(call.module) and call.input is not None]
         if not weighted:
             raise GraphMendError(_ask(model))
-        last = calls[weighted[-1]]
-        inner = dict(_layers(last.module))
-        is_wrapper = _same(last.input, x) and not _propagates(last.module) and any(map(_has_weights, inner.values()))
-        if not is_wrapper:
+        last, opened = calls[weighted[-1]], inner[weighted[-1]]
+        if not opened or (last.input is not None and is_good(Tap(last))):
             break
-        units = inner
+        units = {name: unit for name, unit in units.items() if unit is not last.module} | opened
     tail = [call for call in calls[weighted[-1] + 1 :] if _propagates(call.module)]
     for tap in (Tap(last, tail=tail), Tap(last, output=True)):
-        if _gives_nodes(tap, run, x.size(0)) and reacts(tap):
+        if is_good(tap):
             return tap
     raise GraphMendError(_ask(model))
 
@@ -140,6 +144,12 @@ def _layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
             yield from _layers(child, f"{prefix}{name}.")
         else:
             yield prefix + name, child
+
+
+def _inner_layers(call: Call) -> dict[str, nn.Module]:
+    """The layers inside a module that is not a convolution, if any of them has weights."""
+    inner = {} if _propagates(call.module) else dict(_layers(call.module, f"{call.name}."))
+    return inner if any(map(_has_weights, inner.values())) else {}
 
 
 def _trace(units: dict[str, nn.Module], run: Callable[[], object], nodes: int) -> list[Call]:
@@ -175,14 +185,10 @@ def _propagates(module: nn.Module) -> bool:
     return isinstance(module, MessagePassing)
 
 
-def _same(a: Tensor | None, b: Tensor) -> bool:
-    return a is not None and a.data_ptr() == b.data_ptr() and a.shape == b.shape
-
-
 def _gives_nodes(tap: Tap, run: Callable[[], object], nodes: int) -> bool:
     try:
         with torch.no_grad():
             z = tap(run)
-    except (RuntimeError, TypeError, AttributeError, AssertionError, IndexError):  # Z does not fit through the tail
+    except Exception:  # Z does not fit through the tail, or is no tensor
         return False
     return z.dim() == 2 and z.size(0) == nodes

@@ -11,13 +11,14 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError, UnsupportedLayerError, require
+from graphmend.errors import GraphMendError, UnsupportedLayerError, listed, require
 from graphmend.frozen.calling import Caller
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
-from graphmend.frozen.state import frozen_model, untouched_rng
-from graphmend.frozen.weights import Way, filtered, ways, why_not, with_more_edges, without_edges
+from graphmend.frozen.state import frozen_model, plain, untouched_rng
+from graphmend.frozen.weights import Way, filtered, native, ways, why_not, with_more_edges, without_edges
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,16 +48,18 @@ class FrozenGNN:
 
     def __init__(self, model: nn.Module, data: Data, *, embedding: str | None = None, seed: int = 0) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+        lazy = listed(name for name, parameter in model.named_parameters() if is_lazy(parameter))
+        require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
         self.model = model
         inner = getattr(model, "_orig_mod", model)  # torch.compile keeps the original in there
         self._inner: nn.Module = inner
-        self._data = data
+        self._data = plain(data)
         self._embedding = embedding
         self._seed = seed
         self._stack: ExitStack | None = None
-        self._tap: Tap | None = None
+        self._source: Caller | Tap | None = None
         self._way: Way | None = None
-        self._copies_input = False
+        self._written: list[str] = []
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
@@ -65,7 +68,7 @@ class FrozenGNN:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(untouched_rng(self._seed))
             stack.enter_context(frozen_model(self._inner))
-            self._forward = Caller(self._inner.forward)
+            self._forward = Caller(self._inner)
             self._trial()
             self._stack = stack.pop_all()
         return self
@@ -79,43 +82,47 @@ class FrozenGNN:
 
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits. ``edge_weight`` is the presence of each edge, on top of the weight the graph itself gives it."""
-        return self._logits(self._run(self._caller(), x, edge_index, edge_weight))
+        return self._logits(self._run(self._caller(), self._way_for(edge_weight), x, edge_index, edge_weight))
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation Z, one row per node."""
-        if self._embedding is None and self._own_embed is not None:
-            z = self._run(self._own_embed, x, edge_index, edge_weight)
-            is_nodes = isinstance(z, Tensor) and z.dim() == 2 and z.size(0) == x.size(0)
-            require(is_nodes, "the model's embed does not return one row per node; name an embedding")
-            return z  # type: ignore[no-any-return]
-        if self._tap is None:
-            self._tap = self._find_tap()
-        return self._tap(lambda: self._run(self._caller(), x, edge_index, edge_weight))
+        forward, way = self._caller(), self._way_for(edge_weight)  # found before the tap is in place
+        if self._source is None:
+            self._source = self._own_embed() or self._find_tap()
+        if isinstance(self._source, Tap):
+            return self._source(lambda: self._run(forward, way, x, edge_index, edge_weight))
+        return self._run(self._source, way, x, edge_index, edge_weight)  # type: ignore[no-any-return]
 
     def predict(self, data: Data) -> Tensor:
         """Logits on a graph as it is, with its own weights."""
-        return self._logits(self._caller()(copy.copy(data)))
+        return self._logits(self._caller()(self._fresh(data)))
 
     def require_edge_weights(self) -> None:
         """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""
         if self._choose_way() is filtered:
             raise UnsupportedLayerError(why_not(self._inner))
 
-    @property
-    def _own_embed(self) -> Caller | None:
-        method = getattr(self._inner, "embed", None)
-        return Caller(method) if inspect.ismethod(method) else None
-
     def _caller(self) -> Caller:
         require(self._stack is not None, "a FrozenGNN is used inside its with block")
         return self._forward
 
-    def _run(self, caller: Caller, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Any:
+    def _way_for(self, presence: Tensor | None) -> Way | None:
+        return None if presence is None else self._choose_way()
+
+    def _run(self, caller: Caller, way: Way | None, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Any:
         data = with_more_edges(self._data, edge_index)
-        data.x = x.clone() if self._copies_input else x
-        if presence is None:
+        data.x = x
+        data = self._fresh(data)
+        if way is None or presence is None:
             return caller(data)
-        return self._choose_way()(self._inner, caller, data, presence)
+        return way(self._inner, caller, data, presence)
+
+    def _fresh(self, data: Data) -> Data:
+        """A copy for the model to keep, with its own tensors where the model writes into them."""
+        out = copy.copy(data)
+        for name in self._written:
+            out[name] = data[name].clone()
+        return out
 
     def _logits(self, out: Any) -> Tensor:
         nodes = self._data.x.size(0)
@@ -126,32 +133,72 @@ class FrozenGNN:
 
     def _trial(self) -> None:
         """Does the model run on the graph at all, and does it write into its input?"""
-        data = copy.copy(self._data)
-        x, edge_index = data.x.clone(), data.edge_index.clone()
-        data.x, data.edge_index = x, edge_index
         try:
-            with torch.no_grad():
-                self._logits(self._forward(data))
+            self._written = self._writes(self._forward)
         except GraphMendError:
             raise
         except Exception as error:
-            raise GraphMendError(
-                f"the model cannot run on this graph, whose x has shape {tuple(x.shape)}: "
-                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}; "
-                "check feature width, dtype and device"
-            ) from error
-        self._copies_input = x._version > 0
+            if not self._can_do_without_edge_attr(error):
+                raise GraphMendError(
+                    f"the model cannot run on this graph, whose x has shape {tuple(self._data.x.shape)}: "
+                    f"{_first_line(error)}; check feature width, dtype and device"
+                ) from error
         require(
-            edge_index._version == 0,
+            "edge_index" not in self._written,
             "the model writes into the edge_index it is given; make it work on a copy",
         )
 
+    def _can_do_without_edge_attr(self, error: Exception) -> bool:
+        """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
+        bare = Caller(self._inner, leave_out=frozenset({"edge_attr"}))
+        if self._data.get("edge_attr") is None or bare.extra == self._forward.extra:
+            return False
+        try:
+            self._written = self._writes(bare)
+        except Exception:
+            return False
+        _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", _first_line(error))
+        self._forward = bare
+        return True
+
+    @torch.no_grad()
+    def _writes(self, caller: Caller) -> list[str]:
+        """Run the model once; the names of the tensors it has written into."""
+        data = copy.copy(self._data)
+        tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+        data.update(tensors)
+        self._logits(caller(data))
+        return [name for name, tensor in tensors.items() if tensor._version > 0]
+
+    def _own_embed(self) -> Caller | None:
+        """The model's ``embed`` method, if it has one that can be called like the model."""
+        method = getattr(self._inner, "embed", None)
+        if self._embedding is not None or not inspect.ismethod(method):
+            return None
+        own = Caller(method, self._forward.leave_out)
+        data = copy.copy(self._data)
+        data.x = data.x.clone().requires_grad_().clone()
+        try:
+            z = own(data)
+        except Exception as error:
+            _LOG.warning("the model's own embed is not used, it fails on this graph (%s)", _first_line(error))
+            return None
+        is_nodes = isinstance(z, Tensor) and z.dim() == 2 and z.size(0) == data.x.size(0)
+        require(is_nodes, "the model's embed does not return one row per node; name an embedding")
+        if not z.requires_grad:
+            _LOG.warning("the model's own embed is not used, it has no gradient; does it run under no_grad?")
+            return None
+        if self._choose_way() is native and not self._is_exact(native, own):
+            _LOG.warning("the model's own embed is not used, it does not take the edge weights that its forward takes")
+            return None
+        return own
+
     def _find_tap(self) -> Tap:
-        data, x = self._data, self._data.x
-        half = torch.arange(data.edge_index.size(1), device=x.device) % 2 == 0
+        data, nodes = self._data, self._data.x.size(0)
+        half = torch.arange(data.edge_index.size(1), device=data.x.device) % 2 == 1
 
         def run(graph: Data) -> Any:
-            return self._forward(copy.copy(graph))
+            return self._forward(self._fresh(graph))
 
         def reacts(tap: Tap) -> bool:
             with torch.no_grad():
@@ -159,35 +206,39 @@ class FrozenGNN:
 
         with torch.no_grad():
             if self._embedding is not None:
-                return named_tap(self._inner, self._embedding, lambda: run(data), x.size(0))
-            return find_tap(self._inner, lambda: run(data), x, reacts)
+                return named_tap(self._inner, self._embedding, lambda: run(data), nodes)
+            return find_tap(self._inner, lambda: run(data), nodes, reacts)
 
     def _choose_way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed, tried on this graph."""
         if self._way is None:
-            self._way = next(
-                (way for way in ways(self._inner, self._forward, self._data) if self._is_exact(way)), filtered
-            )
+            found = (way for way in ways(self._inner, self._forward, self._data) if self._is_exact(way, self._forward))
+            self._way = next(found, filtered)
         return self._way
 
     @torch.no_grad()
-    def _is_exact(self, way: Way) -> bool:
+    def _is_exact(self, way: Way, caller: Caller) -> bool:
         data = self._data
         source, target = data.edge_index
         generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
         dropped = torch.rand(source.numel(), generator=generator, device=data.x.device) < 0.5
+        dropped |= (source != target).cumsum(0) == 1  # the first edge, so that there is one in the smallest graph
         keep = ~(dropped & (source != target))
         ones = torch.ones_like(keep, dtype=data.x.dtype)
         try:
+            whole, part = caller(self._fresh(data)), caller(self._fresh(without_edges(data, keep)))
             pairs = [
-                (self._forward(copy.copy(data)), way(self._inner, self._forward, copy.copy(data), ones)),
-                (
-                    self._forward(without_edges(data, keep)),
-                    way(self._inner, self._forward, copy.copy(data), keep.to(ones.dtype)),
-                ),
+                (whole, way(self._inner, caller, self._fresh(data), ones)),
+                (part, way(self._inner, caller, self._fresh(data), keep.to(ones.dtype))),
             ]
         except Exception as error:  # the model does not take weights this way
             _LOG.debug("%s does not work for %s: %s", way.__name__, type(self._inner).__name__, error)
             return False
-        tolerance = 1e-7 if data.x.dtype == torch.float64 else 1e-3
-        return all(bool((a - b).abs().max() <= tolerance * a.abs().max().clamp(min=1e-3)) for a, b in pairs)
+        # small beside what the edges do, and rounding beside the output
+        tolerance = (1e-7 if ones.dtype == torch.float64 else 1e-3) * (whole - part).abs().max()
+        tolerance = tolerance + 100 * torch.finfo(ones.dtype).eps * whole.abs().max()
+        return all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,17 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-
-_TABLES = (
-    "_parameters",
-    "_buffers",
-    "_modules",
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_pre_hooks_with_kwargs",
-)
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
 
 @contextmanager
@@ -45,37 +37,53 @@ def untouched_rng(seed: int) -> Iterator[None]:
 def frozen_model(model: nn.Module) -> Iterator[None]:
     """Eval mode, no parameter gradients, no layer caches inside; afterwards everything is as it was.
 
-    Every module's attributes (mode, caches, patched ``forward``, whatever a model stores while it runs), its tables of
-    parameters, buffers and hooks, the buffers' contents and the ``requires_grad`` flags are put back, also after an
-    exception or Ctrl-C.
+    Every module's attributes (mode, caches, patched ``forward``, whatever a model stores while it runs), the contents
+    of its tables (parameters, buffers, hooks, lists and dicts of its own) and tensors, and the ``requires_grad`` flags
+    are put back, also after an exception or Ctrl-C.
     """
-    attributes = [(module, dict(vars(module)), _tables(module)) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    modules = list(model.modules())
+    attributes = [(module, dict(vars(module)), _tables(module)) for module in modules]
+    tensors = [(tensor, tensor.detach().clone()) for tensor in _tensors(model, modules)]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         model.eval()
         for parameter, _ in flags:
             parameter.requires_grad_(False)
-        for module, _, _ in attributes:
+        for module in modules:
             _disable_cache(module)
         yield
     finally:
         for module, found, tables in attributes:
             vars(module).clear()
             vars(module).update(found)
-            for name, table in tables.items():
-                vars(module)[name].clear()
-                vars(module)[name].update(table)
+            for table, content in tables:
+                table.clear()
+                table.extend(content) if isinstance(table, list) else table.update(content)
         with torch.no_grad():
-            for buffer, content in buffers:
-                if not torch.equal(buffer, content):
-                    buffer.copy_(content)
+            for tensor, content in tensors:
+                if not torch.equal(tensor, content):
+                    tensor.copy_(content)
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
 
 
-def _tables(module: nn.Module) -> dict[str, dict[Any, Any]]:
-    return {name: dict(vars(module)[name]) for name in _TABLES if name in vars(module)}
+def plain(data: Data) -> Data:
+    """``data`` with tensors autograd can work with: none from inference mode, none that wants a gradient itself."""
+    out = copy.copy(data)
+    with torch.inference_mode(False):
+        for name, value in data.to_dict().items():
+            if isinstance(value, Tensor) and (value.is_inference() or value.requires_grad):
+                out[name] = value.clone() if value.is_inference() else value.detach()
+    return out
+
+
+def _tables(module: nn.Module) -> list[tuple[Any, Any]]:
+    return [(value, copy.copy(value)) for value in vars(module).values() if isinstance(value, (dict, list, set))]
+
+
+def _tensors(model: nn.Module, modules: list[nn.Module]) -> list[Tensor]:
+    loose = [value for module in modules for value in vars(module).values() if isinstance(value, Tensor)]
+    return [tensor for tensor in (*model.parameters(), *model.buffers(), *loose) if tensor.layout == torch.strided]
 
 
 def _disable_cache(module: nn.Module) -> None:

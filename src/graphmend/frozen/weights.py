@@ -82,7 +82,7 @@ def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
 def why_not(model: nn.Module) -> str:
     """The sentence that names the layers that stand in the way."""
     reasons = {name: why_unsupported(conv) for name, conv in convolutions(model)}
-    bad = [f"{name} ({reason})" for name, reason in reasons.items() if reason is not None]
+    bad = [f"{name or 'the model'} ({reason})" for name, reason in reasons.items() if reason is not None]
     if not bad:
         bad = [f"{type(model).__name__} (it does not treat an edge of weight 0 as absent)"]
     return f"edges cannot be learned through {', '.join(bad)}; edge_steps=0 still works"
@@ -125,6 +125,7 @@ def with_more_edges(data: Data, edge_index: Tensor) -> Data:
     for name, value in data.to_dict().items():
         if name != "edge_index" and isinstance(value, Tensor) and data.is_edge_attr(name):
             width = value[0].numel()
+            require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
             require(
                 width == 1,
                 f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",

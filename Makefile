@@ -1,0 +1,30 @@
+# Every target sets up what it needs: a virtual environment of its own with the tested versions.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types wheel clean
+
+demo: $(READY)
+	$(VENV)/bin/graphmend demo
+
+test: lint types
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(VENV)/bin/python -m pytest
+
+lint: $(READY)
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+types: $(READY)
+	$(VENV)/bin/mypy
+
+wheel: $(READY)
+	$(VENV)/bin/python -m build --wheel
+
+clean:
+	rm -rf $(VENV) dist build demo
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

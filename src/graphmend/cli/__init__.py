@@ -1,0 +1,26 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import typer
+
+from graphmend.cli.demo import demo
+from graphmend.cli.info import info
+from graphmend.cli.mend import mend
+from graphmend.cli.train import train
+
+app = typer.Typer(
+    help="Mend the graph, keep the model: repair a test graph so that a frozen GNN predicts better on it.",
+    epilog="Start with:  graphmend demo",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, mend, train, info):
+    app.command()(command)
+
+
+def main() -> None:
+    """The ``graphmend`` command."""
+    app()

@@ -1,0 +1,79 @@
+"""``graphmend info``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
+from graphmend.datasets.embedded import EMBEDDED
+from graphmend.errors import listed
+from graphmend.files import read_safetensors
+from graphmend.graph_files import load_graph
+from graphmend.nn import BACKBONES
+from graphmend.patch import fingerprint
+from graphmend.provenance import device_name, provenance
+from graphmend.surrogates import SURROGATES
+from graphmend.transforms import VIEWS
+
+
+@reported
+def info(
+    path: Annotated[Path | None, typer.Argument(help="A graph, a checkpoint or a patch.")] = None,
+    json_: JsonFlag = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Say what a file holds, or, without one, what this installation has."""
+    log_to_stderr(quiet)
+    facts = _installation(device_of(device)) if path is None else _describe(path)
+    if json_:
+        typer.echo(json.dumps(facts))
+        return
+    table = Table(show_header=False)
+    for key, value in facts.items():
+        table.add_row(key, str(value))
+    Console().print(table)
+
+
+def _installation(device: torch.device) -> dict[str, Any]:
+    return {
+        **provenance(device),
+        "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
+        "backbones": listed(BACKBONES),
+        "surrogates": listed([*SURROGATES, "supervised"]),
+        "views": listed(VIEWS),
+        "embedded data sets": listed(EMBEDDED),
+    }
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    if path.suffix == ".safetensors":
+        tensors, header = read_safetensors(path)
+        if "graphmend" in header:
+            return {"kind": "patch", **json.loads(header["graphmend"])}
+        kind = "GraphMend model" if header.get("format", "").startswith("graphmend-model") else "weights"
+        return {"kind": kind, **header, "parameters": sum(t.numel() for t in tensors.values())}
+    data = load_graph(path)
+    facts: dict[str, Any] = {
+        "kind": "graph",
+        "nodes": data.x.size(0),
+        "features": data.x.size(1),
+        "edges": data.edge_index.size(1),
+        "undirected": data.is_undirected(),
+        "self-loops": int((data.edge_index[0] == data.edge_index[1]).sum()),
+        "isolated nodes": data.has_isolated_nodes(),
+        "x": f"{data.x.dtype}, {float(data.x.min()):.4g} to {float(data.x.max()):.4g}",
+        "further arrays": listed(set(data.keys()) - {"x", "edge_index"}),
+        "fingerprint": fingerprint(data),
+    }
+    if data.get("y") is not None and not data.y.is_floating_point():
+        facts["classes"] = int(data.y.max()) + 1
+    return facts

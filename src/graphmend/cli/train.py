@@ -1,0 +1,100 @@
+"""``graphmend train``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch_geometric.data import Data
+
+from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
+from graphmend.datasets.embedded import EMBEDDED, embedded
+from graphmend.datasets.splits import Splits
+from graphmend.errors import listed, require
+from graphmend.graph_files import load_graph
+from graphmend.metrics import scores
+from graphmend.nn import BACKBONES, build, save_model
+from graphmend.provenance import provenance
+from graphmend.training import ERM
+
+
+@reported
+def train(
+    out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors.")],
+    dataset: Annotated[str | None, typer.Option(help=f"Embedded data set: {listed(EMBEDDED)}.")] = None,
+    graph: Annotated[Path | None, typer.Option(help="Your graph with y, train_mask and val_mask.")] = None,
+    backbone: Annotated[str, typer.Option(help=f"One of {listed(BACKBONES)}.")] = "gcn",
+    hidden_channels: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 64,
+    num_layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,
+    dropout: Annotated[float, typer.Option(help="Dropout.")] = 0.5,
+    batch_norm: Annotated[bool, typer.Option("--batch-norm", help="Batch normalisation.")] = False,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 5e-4,
+    epochs: Annotated[int, typer.Option(help="Epochs.")] = 200,
+    json_: JsonFlag = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Train a backbone by plain empirical risk minimisation and save the best validation epoch."""
+    log_to_stderr(quiet)
+    where = device_of(device)
+    splits = _splits(dataset, graph)
+    train, val, test = ([data.to(where) for data in part] for part in (splits.train, splits.val, splits.test))
+    splits = replace(splits, train=train, val=val, test=test)
+    first = splits.train[0]
+    classes = int(splits.meta["classes"])
+    torch.manual_seed(seed)
+    net = build(
+        backbone,
+        first.x.size(1),
+        hidden_channels,
+        classes,
+        num_layers=num_layers,
+        dropout=dropout,
+        batch_norm=batch_norm,
+    ).to(where, first.x.dtype)
+    trainer = ERM(lr=lr, weight_decay=weight_decay, epochs=epochs, optimizer="adam", seed=seed)
+    trainer(net, splits, progress=not quiet and not json_)
+    save_model(net, out)
+    report: dict[str, Any] = {"model": str(out), "backbone": backbone}
+    for name, part in (("train", splits.train), ("validation", splits.val), ("test", splits.test)):
+        for data in part:
+            with torch.no_grad():
+                logits = net(data.x, data.edge_index, data.get("edge_weight"))
+            report[name] = scores(logits, data.y, data.mask)
+    report["provenance"] = provenance(where, seed=seed)
+    if json_:
+        typer.echo(json.dumps(report))
+    elif not quiet:
+        table = Table(title=f"{backbone} trained, written to {out}")
+        for column in ("nodes", "accuracy", "macro-F1"):
+            table.add_column(column)
+        for name in ("train", "validation", "test"):
+            if name in report:
+                table.add_row(name, f"{report[name]['accuracy']:.3f}", f"{report[name]['macro_f1']:.3f}")
+        Console().print(table)
+
+
+def _splits(dataset: str | None, graph: Path | None) -> Splits:
+    require((dataset is None) != (graph is None), "give either --dataset or --graph")
+    if dataset is not None:
+        return embedded(dataset)
+    assert graph is not None
+    data = load_graph(graph)
+    missing = [name for name in ("y", "train_mask", "val_mask") if data.get(name) is None]
+    require(not missing, f"{graph} has no {', '.join(missing)}; training needs labels and both masks")
+    parts: dict[str, list[Data]] = {}
+    for name in ("train", "val", "test"):
+        mask = data.get(f"{name}_mask")
+        part = data.clone()
+        part.mask = mask
+        parts[name] = [] if mask is None else [part]
+    classes = int(data.y[data.train_mask].max()) + 1
+    return Splits(**parts, metric="accuracy", task="multiclass", meta={"name": graph.name, "classes": classes})

@@ -1,0 +1,348 @@
+"""The sparse kernels against dense float64 algebra, and the cache of sorted edge lists."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
+from torch import Tensor
+
+from graphmend import sparse
+from graphmend.sparse import Adjacency, edge_softmax, gcn_norm, row_sum, spmm
+
+N, WIDTH = 9, 4
+PATTERNS = {
+    "directed": directed(N),
+    "undirected": undirected(N),
+    "self-loops": directed(N, loops=True),
+    "undirected with self-loops": undirected(N, loops=True),
+    "dense": directed(N, density=1.1, isolated=0, loops=True),
+    "sorted": torch.tensor([[1, 2, 0, 4], [0, 0, 3, 5]]),
+    "duplicates": torch.tensor([[1, 1, 0, 1, 4, 4], [2, 2, 3, 2, 4, 4]]),
+    "one edge": torch.tensor([[8], [0]]),
+    "no edges": torch.empty(2, 0, dtype=torch.long),
+}
+patterns = pytest.mark.parametrize("edge_index", PATTERNS.values(), ids=PATTERNS)
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+devices = pytest.mark.parametrize("device", DEVICES)
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+
+def values_of(edge_index: Tensor, seed: int = 1) -> Tensor:
+    return torch.randn(edge_index.size(1), generator=rng(seed), dtype=torch.float64)
+
+
+def weights_of(edge_index: Tensor, seed: int = 1) -> Tensor:
+    return torch.rand(edge_index.size(1), generator=rng(seed), dtype=torch.float64) + 0.1
+
+
+def features(seed: int = 2, width: int = WIDTH) -> Tensor:
+    return torch.randn(N, width, generator=rng(seed), dtype=torch.float64)
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    tolerance = TOLERANCE[actual.dtype]
+    torch.testing.assert_close(actual.double().cpu(), expected.double().cpu(), atol=tolerance, rtol=tolerance)
+
+
+@devices
+@dtypes
+@patterns
+def test_spmm_and_its_gradients_are_those_of_the_dense_product(
+    edge_index: Tensor, dtype: torch.dtype, device: str
+) -> None:
+    values, x, seen = values_of(edge_index), features(), features(3)
+    expected_v, expected_x = values.clone().requires_grad_(), x.clone().requires_grad_()
+    expected = dense(edge_index, N, expected_v) @ expected_x
+    (expected * seen).sum().backward()
+    v, h = (t.to(device, dtype).requires_grad_() for t in (values, x))
+    adjacency = Adjacency(edge_index.to(device), N)
+    out = spmm(adjacency, adjacency.order(v), h)
+    assert out.dtype == dtype and out.shape == (N, WIDTH)
+    close(out, expected)
+    if edge_index.size(1):
+        (out * seen.to(out)).sum().backward()
+        close(v.grad, expected_v.grad)
+        close(h.grad, expected_x.grad)
+
+
+@dtypes
+@patterns
+def test_only_the_gradients_asked_for(edge_index: Tensor, dtype: torch.dtype) -> None:
+    if not edge_index.size(1):
+        return
+    adjacency, values, x = Adjacency(edge_index, N), values_of(edge_index).to(dtype), features().to(dtype)
+    matrix = dense(edge_index, N, values)
+    h = x.clone().requires_grad_()
+    spmm(adjacency, adjacency.order(values), h).sum().backward()  # its gradient is one number, expanded
+    close(h.grad, matrix.t() @ torch.ones(N, WIDTH, dtype=torch.float64))
+    v = values.clone().requires_grad_()
+    spmm(adjacency, adjacency.order(v), x).sum().backward()
+    close(v.grad, x.sum(1)[edge_index[0]])
+    assert not spmm(adjacency, adjacency.order(values), x).requires_grad
+
+
+@dtypes
+def test_features_may_be_strided(dtype: torch.dtype) -> None:
+    edge_index = PATTERNS["directed"]
+    wide = features(width=2 * WIDTH).to(dtype).requires_grad_()
+    values = values_of(edge_index).to(dtype).requires_grad_()
+    adjacency = Adjacency(edge_index, N)
+    for view in (wide[:, ::2], wide[:, :WIDTH].t().contiguous().t()):
+        wide.grad = values.grad = None
+        out = spmm(adjacency, adjacency.order(values), view)
+        close(out, dense(edge_index, N, values) @ view.double())
+        out.t().contiguous().t().square().sum().backward()
+        ours = wide.grad, values.grad
+        wide.grad = values.grad = None
+        (dense(edge_index, N, values) @ view.double()).square().sum().backward()
+        for a, b in zip(ours, (wide.grad, values.grad), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@patterns
+def test_spmm_gradients_equal_finite_differences(edge_index: Tensor) -> None:
+    adjacency = Adjacency(edge_index, N)
+    if edge_index.size(1):
+        inputs = (values_of(edge_index).requires_grad_(), features(width=2).requires_grad_())
+        assert torch.autograd.gradcheck(lambda v, x: spmm(adjacency, adjacency.order(v), x), inputs)
+
+
+@dtypes
+def test_without_edges_everything_is_zero(dtype: torch.dtype) -> None:
+    adjacency = Adjacency(PATTERNS["no edges"], N)
+    x, none = features().to(dtype), torch.empty(0, dtype=dtype)
+    assert torch.equal(spmm(adjacency, none, x), torch.zeros(N, WIDTH, dtype=dtype))
+    assert torch.equal(row_sum(adjacency, none), torch.zeros(N, dtype=dtype))
+    assert torch.equal(gcn_norm(adjacency, none, dtype)(x), x)  # nothing but the self-loops
+    attention, loop = edge_softmax(adjacency, none.view(0, 2), none, torch.zeros(N, 2, dtype=dtype))
+    assert attention.shape == (0, 2) and loop is not None and torch.equal(loop, torch.ones(N, 2, dtype=dtype))
+
+
+@devices
+@dtypes
+@patterns
+def test_row_sum(edge_index: Tensor, dtype: torch.dtype, device: str) -> None:
+    adjacency = Adjacency(edge_index.to(device), N)
+    heads = torch.stack([values_of(edge_index), values_of(edge_index, 5)], dim=1)
+    expected = torch.stack([dense(edge_index, N, heads[:, k]).sum(1) for k in range(2)], dim=1)
+    ordered = adjacency.order(heads.to(device, dtype))
+    close(row_sum(adjacency, ordered), expected)
+    close(row_sum(adjacency, ordered[:, 0]), expected[:, 0])
+
+
+@patterns
+def test_row_sum_gradients(edge_index: Tensor) -> None:
+    adjacency = Adjacency(edge_index, N)
+    if edge_index.size(1):
+        values = values_of(edge_index).requires_grad_()
+        assert torch.autograd.gradcheck(lambda v: row_sum(adjacency, adjacency.order(v)).square(), values)
+
+
+@devices
+@dtypes
+@pytest.mark.parametrize("weighted", [True, False])
+@patterns
+def test_gcn_norm(edge_index: Tensor, weighted: bool, dtype: torch.dtype, device: str) -> None:
+    weight = weights_of(edge_index) if weighted else None
+    adjacency = Adjacency(edge_index.to(device), N)
+    propagate = gcn_norm(adjacency, None if weight is None else weight.to(device, dtype), dtype)
+    close(propagate(features().to(device, dtype)), dense_norm(dense(edge_index, N, weight)) @ features())
+    assert torch.all(propagate.values[adjacency.is_loop] == 0)
+
+
+@patterns
+def test_gcn_norm_gradients(edge_index: Tensor) -> None:
+    """The gradient also flows through the degrees."""
+    if not edge_index.size(1):
+        return
+    adjacency = Adjacency(edge_index, N)
+    weight = weights_of(edge_index)
+    weight[0] = 0.0
+    inputs = (weight.requires_grad_(), features(width=2).requires_grad_())
+    assert torch.autograd.gradcheck(lambda w, x: gcn_norm(adjacency, w, torch.float64)(x), inputs)
+
+
+@dtypes
+def test_the_unweighted_normalisation_is_computed_once(dtype: torch.dtype) -> None:
+    adjacency = Adjacency(PATTERNS["undirected"], N)
+    propagate = gcn_norm(adjacency, None, dtype)
+    assert gcn_norm(adjacency, None, dtype) is propagate and propagate.values.dtype == dtype
+    ones = torch.ones(adjacency.row.numel(), dtype=dtype)
+    close(propagate.values, gcn_norm(adjacency, ones, dtype).values)
+
+
+def test_negative_degrees_do_not_become_nan() -> None:
+    """Weights of -1 and below: such a node is cut off, as in PyG."""
+    edge_index = torch.tensor([[1, 2], [0, 0]])
+    weight = torch.tensor([-1.0, -0.5], requires_grad=True)
+    out = gcn_norm(Adjacency(edge_index, 3), weight, torch.float32)(torch.ones(3, 2))
+    out.sum().backward()
+    assert torch.equal(out[0], torch.zeros(2)) and torch.isfinite(weight.grad).all()
+
+
+def softmax_by_hand(edge_index: Tensor, score: Tensor, weight: Tensor, loop: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Edge by edge, in the order of ``edge_index``."""
+    top = [score[:, 0].max() if score.numel() else torch.tensor(0.0)] * N
+    totals = []
+    for i in range(N):
+        mine = (edge_index[1] == i).nonzero().view(-1)
+        parts = [weight[e] * (score[e] - top[i]).exp() for e in mine]
+        parts += [] if loop is None else [(loop[i] - top[i]).exp()]
+        totals.append(sum(parts, torch.zeros(score.size(1), dtype=torch.float64)))
+    edges = [weight[e] * (score[e] - top[i]).exp() / totals[i] for e, i in enumerate(edge_index[1].tolist())]
+    loops = [totals[0] * 0 if loop is None else (loop[i] - top[i]).exp() / totals[i] for i in range(N)]
+    return torch.stack(edges), torch.stack(loops)
+
+
+@devices
+@dtypes
+@pytest.mark.parametrize("with_loops", [True, False])
+@pytest.mark.parametrize("name", ["directed", "undirected", "self-loops", "duplicates", "one edge"])
+def test_edge_softmax(name: str, with_loops: bool, dtype: torch.dtype, device: str) -> None:
+    edge_index = PATTERNS[name]
+    score = torch.randn(edge_index.size(1), 3, generator=rng(4), dtype=torch.float64)
+    weight = weights_of(edge_index)
+    loop = torch.randn(N, 3, generator=rng(5), dtype=torch.float64) if with_loops else None
+    expected, expected_loop = softmax_by_hand(edge_index, score, weight, loop)
+    adjacency = Adjacency(edge_index.to(device), N)
+    attention, own = edge_softmax(
+        adjacency,
+        adjacency.order(score.to(device, dtype)),
+        adjacency.order(weight.to(device, dtype)),
+        None if loop is None else loop.to(device, dtype),
+    )
+    close(attention, expected[adjacency.order(torch.arange(score.size(0), device=device)).cpu()])
+    assert (own is None) == (loop is None)
+    if own is not None:
+        close(own, expected_loop)
+        close(row_sum(adjacency, attention) + own, torch.ones(N, 3))
+
+
+@pytest.mark.parametrize("with_loops", [True, False])
+def test_edge_softmax_gradients(with_loops: bool) -> None:
+    edge_index = PATTERNS["self-loops"]
+    adjacency = Adjacency(edge_index, N)
+    score = torch.randn(edge_index.size(1), 2, generator=rng(4), dtype=torch.float64)
+    weight = weights_of(edge_index)
+    weight[3] = 0.0
+    loop = torch.randn(N, 2, generator=rng(5), dtype=torch.float64)
+
+    def function(score: Tensor, weight: Tensor, loop: Tensor) -> Tensor:
+        attention, own = edge_softmax(adjacency, score, weight, loop if with_loops else None)
+        return attention.square().sum(0) if own is None else attention.square().sum(0) + own.pow(3).sum(0)
+
+    assert torch.autograd.gradcheck(function, tuple(t.requires_grad_() for t in (score, weight, loop)))
+
+
+@dtypes
+def test_an_absent_edge_with_a_huge_score_changes_nothing(dtype: torch.dtype) -> None:
+    edge_index = torch.tensor([[1, 2, 3], [0, 0, 0]])
+    adjacency = Adjacency(edge_index, N)
+    score = torch.tensor([[1.0], [2.0], [1e4]], dtype=dtype, requires_grad=True)
+    weight = torch.tensor([1.0, 1.0, 0.0], dtype=dtype, requires_grad=True)
+    attention, _ = edge_softmax(adjacency, score, weight)
+    close(attention[:, 0], torch.tensor([1 / (1 + torch.e), torch.e / (1 + torch.e), 0.0], dtype=torch.float64))
+    attention.square().sum().backward()
+    assert torch.isfinite(score.grad).all() and torch.isfinite(weight.grad).all()
+    large = torch.tensor([[1e4], [1e4 + 1], [-1e4]], dtype=dtype)
+    attention, _ = edge_softmax(adjacency, large, torch.ones(3, dtype=dtype))
+    close(attention.sum(), torch.tensor(1.0))
+
+
+@dtypes
+def test_edge_softmax_of_vanished_edges_is_zero_with_a_finite_gradient(dtype: torch.dtype) -> None:
+    edge_index = PATTERNS["directed"]
+    adjacency = Adjacency(edge_index, N)
+    score = torch.randn(edge_index.size(1), 2, generator=rng(4)).to(dtype).requires_grad_()
+    weight = torch.zeros(edge_index.size(1), dtype=dtype, requires_grad=True)
+    attention, loop = edge_softmax(adjacency, score, weight, torch.zeros(N, 2, dtype=dtype))
+    assert loop is not None and torch.equal(loop, torch.ones_like(loop)) and not attention.any()
+    attention.sum().backward()
+    assert torch.isfinite(score.grad).all() and torch.isfinite(weight.grad).all() and bool((weight.grad > 0).all())
+
+
+def test_rows_are_sorted_and_order_says_how() -> None:
+    edge_index = PATTERNS["directed"]
+    adjacency = Adjacency(edge_index, N)
+    assert adjacency.perm is not None
+    order = adjacency.order(torch.arange(edge_index.size(1)))
+    assert torch.equal(edge_index[1][order], adjacency.row.long()) and torch.equal(
+        edge_index[0][order], adjacency.col.long()
+    )
+    assert sorted(zip(adjacency.row.tolist(), adjacency.col.tolist(), strict=True)) == list(
+        zip(adjacency.row.tolist(), adjacency.col.tolist(), strict=True)
+    )
+    in_order = Adjacency(PATTERNS["sorted"], N)
+    values = torch.arange(4.0)
+    assert in_order.perm is None and in_order.order(values) is values
+
+
+def test_symmetry_is_seen() -> None:
+    assert Adjacency(PATTERNS["undirected with self-loops"], N).is_symmetric
+    assert not Adjacency(PATTERNS["directed"], N).is_symmetric
+    same_degrees = torch.tensor([[0, 1, 2], [1, 2, 0]])  # a circle: in- and out-degrees agree, the pattern does not
+    assert not Adjacency(same_degrees, 3).is_symmetric
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+def test_the_index_type_of_the_edge_list_does_not_matter(index: torch.dtype) -> None:
+    """With 100,000 nodes, target * nodes + source does not fit into 32 bits."""
+    n = 100_000
+    edge_index = torch.randint(n, (2, 200), generator=rng())
+    adjacency = Adjacency(edge_index.to(index), n)
+    assert adjacency.crow.dtype == adjacency.col.dtype == torch.int32
+    x = torch.randn(n, 2, generator=rng(1))
+    expected = torch.zeros(n, 2).index_add(0, edge_index[1], x[edge_index[0]])
+    torch.testing.assert_close(spmm(adjacency, torch.ones(200), x), expected)
+
+
+def test_the_cache_returns_the_same_object_for_the_same_tensor() -> None:
+    edge_index = directed(N, 11)
+    adjacency = Adjacency.of(edge_index, N)
+    assert Adjacency.of(edge_index, N) is adjacency
+    assert Adjacency.of(edge_index.clone(), N) is not adjacency
+    assert Adjacency.of(edge_index, N + 1).num_nodes == N + 1
+
+
+def test_the_cache_notices_changes_in_place() -> None:
+    edge_index = directed(N, 12)
+    x = features()
+    before = Adjacency.of(edge_index, N)
+    edge_index[:, 0] = torch.tensor([0, 8])
+    after = Adjacency.of(edge_index, N)
+    assert after is not before and Adjacency.of(edge_index, N) is after
+    ones = torch.ones(edge_index.size(1), dtype=torch.float64)
+    close(spmm(after, ones, x), dense(edge_index, N) @ x)
+
+
+def test_the_cache_forgets_tensors_that_are_gone() -> None:
+    edge_index = directed(N, 13)
+    adjacency = weakref.ref(Adjacency.of(edge_index, N))
+    edge_index[:, 0] = torch.tensor([0, 8])
+    adjacency_after = weakref.ref(Adjacency.of(edge_index, N))
+    key = id(edge_index)
+    assert key in sparse._CACHE and adjacency() is None
+    del edge_index
+    gc.collect()
+    assert key not in sparse._CACHE and adjacency_after() is None
+
+
+def test_inference_mode_leaves_nothing_behind_that_backward_cannot_use() -> None:
+    edge_index, x = directed(N, 14), features().float()
+    with torch.inference_mode():
+        first = gcn_norm(Adjacency.of(edge_index, N), None, torch.float32)(x)
+    h = x.clone().requires_grad_()
+    out = gcn_norm(Adjacency.of(edge_index, N), None, torch.float32)(h)
+    assert torch.equal(out, first)
+    out.square().sum().backward()
+    assert torch.isfinite(h.grad).all()
+    with torch.inference_mode():
+        inside = directed(N, 14)
+        assert torch.equal(gcn_norm(Adjacency.of(inside, N), None, torch.float32)(x), first)
+    h.grad = None
+    gcn_norm(Adjacency.of(inside, N), None, torch.float32)(h).square().sum().backward()  # an inference tensor, outside
+    assert torch.isfinite(h.grad).all()
