@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
+
+BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What reading a damaged file can raise."""
 
 
 def check_folder(path: Path) -> None:
@@ -84,3 +91,34 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
             return {name: file.get_tensor(name).clone() for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise GraphMendError(f"{path} is not a readable safetensors file ({error}); write it again") from error
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays into a compressed ``.npz``, atomically."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    write_atomically(path, write)
+
+
+def read_arrays(path: str | Path) -> dict[str, Any]:
+    """Read all arrays of an ``.npz``; nothing in it is ever unpickled."""
+    require(Path(path).is_file(), f"there is no file {path}; check the path")
+    try:
+        with Path(path).open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            arrays = {name: found[name] for name in found.files} if hasattr(found, "files") else None
+    except BROKEN as error:
+        reason = first_line(error)
+        raise GraphMendError(f"{path} is not a readable .npz of plain arrays ({reason}); write it again") from error
+    if arrays is None:
+        raise GraphMendError(f"{path} is a single array, not an .npz; save its arrays with np.savez")
+    return arrays
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, short enough for a sentence."""
+    text = str(error).strip().splitlines()
+    return text[0][:120] if text else type(error).__name__

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +15,9 @@ from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage
 
 from graphmend.checks import check_graph
 from graphmend.errors import GraphMendError, listed, require
-from graphmend.files import write_atomically
+from graphmend.files import BROKEN, first_line, read_arrays, write_arrays
 
 _SAFE = [Data, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
-_BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 
 def load_graph(path: str | Path) -> Data:
@@ -46,30 +42,11 @@ def load_graph(path: str | Path) -> Data:
 def save_graph(path: str | Path, data: Data) -> None:
     """Write every tensor of a graph into a compressed ``.npz``, atomically."""
     arrays = {name: value.detach().cpu().numpy() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-    save_arrays(path, arrays)
-
-
-def save_arrays(path: str | Path, arrays: dict[str, Any]) -> None:
-    """Write arrays into a compressed ``.npz``, atomically."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-
-    write_atomically(path, write)
+    write_arrays(path, arrays)
 
 
 def _read_npz(path: Path) -> Data:
-    try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            arrays = {name: found[name] for name in found.files} if hasattr(found, "files") else None
-    except _BROKEN as error:
-        raise GraphMendError(
-            f"{path} is not a readable .npz of plain arrays ({_first_line(error)}); write it again"
-        ) from error
-    if arrays is None:
-        raise GraphMendError(f"{path} is a single array, not an .npz; save x and edge_index with np.savez")
+    arrays = read_arrays(path)
     missing = [name for name in ("x", "edge_index") if name not in arrays]
     require(not missing, f"{path} has no array {' and no '.join(missing)}; it has {listed(arrays) or 'none'}")
     tensors = {}
@@ -90,15 +67,10 @@ def _read_torch(path: Path) -> Data:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
             warnings.simplefilter("ignore")  # torch warns of old pickles before it refuses them
             data = torch.load(path, map_location="cpu", weights_only=True)
-    except (*_BROKEN, RuntimeError, pickle.UnpicklingError, AttributeError) as error:
+    except (*BROKEN, RuntimeError, pickle.UnpicklingError, AttributeError) as error:
         raise GraphMendError(
-            f"{path} is not a PyG Data saved with torch.save, or holds more than tensors ({_first_line(error)}); "
+            f"{path} is not a PyG Data saved with torch.save, or holds more than tensors ({first_line(error)}); "
             "save the graph as .npz instead"
         ) from error
     require(isinstance(data, Data), f"{path} holds a {type(data).__name__}, not a torch_geometric.data.Data")
     return data
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:120] if text else type(error).__name__

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, require
-from graphmend.files import read_safetensors, write_safetensors
+from graphmend.files import digest, read_safetensors, write_safetensors
 
 FORMAT = "graphmend-patch-1"
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -136,7 +135,7 @@ class Patch:
         tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
         header = {"format": FORMAT, "before": self.before, "after": self.after, "summary": self.summary()}
-        header["checksum"] = _digest(tensors, f"{self.before} {self.after}")
+        header["checksum"] = digest(tensors, f"{self.before} {self.after}")
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
 
     @classmethod
@@ -147,7 +146,7 @@ class Patch:
             header = json.loads(metadata.get("graphmend", "{}"))
             is_patch = isinstance(header, dict) and header.get("format") == FORMAT
             require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
-            whole = header["checksum"] == _digest(tensors, f"{header['before']} {header['after']}")
+            whole = header["checksum"] == digest(tensors, f"{header['before']} {header['after']}")
             require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
             return cls(
                 before=header["before"],
@@ -164,15 +163,7 @@ class Patch:
 
 def fingerprint(data: Data, attributes: Collection[str] | None = None) -> str:
     """SHA-256 of features, edges and edge attributes (all, or those named) with their types and shapes."""
-    return _digest({"x": data.x, **_edge_attributes(data, attributes)})
-
-
-def _digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
-    digest = hashlib.sha256(text.encode())
-    for name, value in sorted(tensors.items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return digest({"x": data.x, **_edge_attributes(data, attributes)})
 
 
 def _same(found: str, expected: str, otherwise: str) -> None:

@@ -17,8 +17,8 @@ from torch_geometric.data import Data
 from graphmend.adaptation import Adaptation, Identity
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, parse_budget, reported
 from graphmend.errors import choose, listed, require
-from graphmend.files import check_folder, digest, write_text
-from graphmend.graph_files import load_graph, save_arrays, save_graph
+from graphmend.files import check_folder, digest, write_arrays, write_text
+from graphmend.graph_files import load_graph, save_graph
 from graphmend.gtrans import GTrans
 from graphmend.limits import Limits
 from graphmend.metrics import predictions, scores
@@ -170,7 +170,7 @@ def _report(result: Adaptation, data: Data) -> dict[str, Any]:
 def _write(result: Adaptation, out: Path, name: str) -> None:
     save_graph(out / f"{name}.npz", result.data)
     arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
-    save_arrays(out / f"{name}.predictions.npz", arrays)
+    write_arrays(out / f"{name}.predictions.npz", arrays)
     result.patch.save(out / f"{name}.patch.safetensors")
 
 
