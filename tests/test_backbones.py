@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +12,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
-from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from graphmend.errors import GraphMendError
 from graphmend.nn import APPNP, BACKBONES, GAT, GCN, GPR, SAGE, AirGNN, build, load_model, save_model
 from graphmend.nn.checkpoint import FORMAT
+from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N, IN, HIDDEN, OUT = 9, 5, 4, 3
 
@@ -70,15 +72,6 @@ everything = pytest.mark.parametrize("case", (VARIANTS | RELEASED).values(), ids
 graphs = pytest.mark.parametrize("edge_index", GRAPHS.values(), ids=GRAPHS)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 devices = pytest.mark.parametrize("device", DEVICES)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """On nine nodes a second thread only waits, for long on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def features(seed: int = 0, n: int = N) -> Tensor:
@@ -300,7 +293,9 @@ def test_gradients_equal_finite_differences(case: Case, what: str) -> None:
         weight[2] = 0.0
     x = features(6, 6) + 0.05
     function = model if what == "forward" else model.embed
-    assert torch.autograd.gradcheck(lambda x, w: function(x, edge_index, w), (x.requires_grad_(), weight.requires_grad_()))
+    assert torch.autograd.gradcheck(
+        lambda x, w: function(x, edge_index, w), (x.requires_grad_(), weight.requires_grad_())
+    )
 
 
 @graphs

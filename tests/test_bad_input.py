@@ -261,7 +261,7 @@ def test_two_graphs_with_one_name(tmp_path: Path) -> None:
 
 def test_train_needs_labels_and_masks(tmp_path: Path) -> None:
     path = good_graph(tmp_path)
-    complains(["train", "--graph", str(path), "--out", str(tmp_path / "m")], "has no train_mask, val_mask")
+    complains(["train", "--graph", str(path), "--out", str(tmp_path / "m")], "has no train_mask, val_mask, test_mask")
     complains(["train", "--out", str(tmp_path / "m")], "give either --dataset or --graph")
     complains(["train", "--dataset", "iris", "--out", str(tmp_path / "m")], "unknown embedded data set 'iris'")
     complains(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import dense, dense_norm, directed, rng, undirected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -20,6 +19,9 @@ from graphmend.errors import GraphMendError
 from graphmend.frozen import FrozenGNN
 from graphmend.nn import GCN
 from graphmend.updates import EDGE_UPDATES
+from graphs import dense, dense_norm, directed, rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N = 9
 GRAPHS: dict[str, tuple[Tensor, dict[str, Any]]] = {
@@ -202,6 +204,13 @@ def test_the_budget_counts_undirected_edges_once(budget: float | int, expected: 
     edge_index = torch.cat([ring, ring.flip(0), torch.tensor([[2, 3], [2, 3]])], dim=1)
     flips = make(edge_index, budget)
     assert flips.num_candidates == 10 and flips.budget == expected
+
+
+@pytest.mark.parametrize("percent", range(0, 101, 1))
+def test_the_budget_is_not_lost_to_rounding(percent: int) -> None:
+    """In floats 0.29 * 100 is 28.999999999999996."""
+    ring = torch.stack([torch.arange(100), torch.arange(1, 101)])
+    assert EdgeFlips.of(ring, 101, budget=percent / 100).budget == percent
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(0.5, 5), (0.3, 3), (1.0, 10), (7, 7), (1, 1)])

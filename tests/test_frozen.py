@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,22 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import degree
 
-from graphmend import FrozenGNN, GraphMendError, GTrans, UnsupportedLayerError
+from graphmend import Adaptation, FrozenGNN, GraphMendError, GTrans, Limits, UnsupportedLayerError
 from graphmend.frozen.weights import filtered, hooked, native, patched
 from graphmend.nn import GCN as OwnGCN
 from graphmend.surrogates import Contrastive
 from graphmend.transforms import DropEdge
 
 N, IN, HID, OUT = 14, 5, 8, 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """These graphs are tiny; waiting for a second thread on a busy machine would take longer than the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def make_graph(dtype: torch.dtype = torch.float32, loops: bool = True, **extra: Tensor) -> Data:
@@ -1246,10 +1255,17 @@ def test_under_no_grad_and_inference_mode(mode: Callable[[], Any], made_inside: 
 
 
 def test_a_graph_that_wants_gradients_itself() -> None:
-    model, data = seeded(ByWeight), make_graph(edge_weight=edge_values())
-    expected = GTrans(steps=5, budget=3)(model, data)
-    data.x.requires_grad_()
-    data.edge_weight.requires_grad_()
-    result = GTrans(steps=5, budget=3)(model, data)
-    assert torch.equal(result.data.x, expected.data.x) and not result.data.x.requires_grad
-    assert data.x.requires_grad and data.x.grad is None and data.edge_weight.grad is None
+    limits = Limits(frozen_nodes=torch.arange(N) < 3, minimum=-1.0)
+    adapters: list[Callable[[nn.Module, Data], Adaptation]] = [
+        lambda m, d: GTrans(steps=5, budget=3)(m, d, limits=limits),
+        lambda m, d: GTrans(lambda *_: torch.tensor(1.0))(m, d),  # left as it was
+    ]
+    for adapter in adapters:
+        model, data = seeded(ByWeight), make_graph(edge_weight=edge_values())
+        expected = adapter(model, data)
+        data.x.requires_grad_()
+        data.edge_weight.requires_grad_()
+        result = adapter(model, data)
+        assert torch.equal(result.data.x, expected.data.x) and torch.equal(result.logits, expected.logits)
+        assert not result.data.x.requires_grad and not result.logits.requires_grad
+        assert data.x.requires_grad and data.x.grad is None and data.edge_weight.grad is None

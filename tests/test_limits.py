@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import rng, undirected
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -15,6 +14,9 @@ from graphmend import GTrans
 from graphmend.errors import GraphMendError
 from graphmend.limits import Limits
 from graphmend.nn import GCN
+from graphs import rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N, COLUMNS = 9, 4
 

@@ -6,12 +6,14 @@ from fractions import Fraction
 
 import pytest
 import torch
-from graphs import DEVICES, rng
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmend.edges import project
+from graphs import DEVICES, rng
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 Vector = list[float]
 
@@ -46,7 +48,7 @@ def assert_projected(p: Tensor, budget: float) -> None:
     assert out.dtype == p.dtype and out.shape == p.shape and torch.equal(p, before)
     expected = torch.tensor(exact(p.tolist(), budget), dtype=torch.float64)
     assert float((out.double() - expected).abs().max()) <= 1e-6
-    assert 0.0 <= float(out.min()) and float(out.max()) <= 1.0
+    assert float(out.min()) >= 0.0 and float(out.max()) <= 1.0
     rounding = torch.finfo(p.dtype).eps * p.numel()
     assert float(out.double().sum()) <= budget + rounding
     again = project(out, budget)
@@ -117,7 +119,9 @@ def test_no_candidates() -> None:
 def test_a_hundred_thousand_candidates(dtype: torch.dtype, device: str) -> None:
     p = torch.rand(100_000, generator=rng(), dtype=torch.float64).to(device, dtype)
     out = project(p, 777)
-    ranked = p.double().sort(descending=True).values  # all within [0, 1]: gamma solves sum of the k largest - k gamma = B
+    ranked = (
+        p.double().sort(descending=True).values
+    )  # all within [0, 1]: gamma solves sum of the k largest - k gamma = B
     k = torch.arange(1, ranked.numel() + 1, device=device)
     gammas = (ranked.cumsum(0) - 777) / k
     gamma = gammas[(ranked > gammas).nonzero().max()]

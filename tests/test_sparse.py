@@ -7,11 +7,13 @@ import weakref
 
 import pytest
 import torch
-from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
 from torch import Tensor
 
 from graphmend import sparse
 from graphmend.sparse import Adjacency, edge_softmax, gcn_norm, row_sum, spmm
+from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N, WIDTH = 9, 4
 PATTERNS = {
@@ -85,21 +87,23 @@ def test_only_the_gradients_asked_for(edge_index: Tensor, dtype: torch.dtype) ->
     assert not spmm(adjacency, adjacency.order(values), x).requires_grad
 
 
+@devices
 @dtypes
-def test_features_may_be_strided(dtype: torch.dtype) -> None:
-    edge_index = PATTERNS["directed"]
-    wide = features(width=2 * WIDTH).to(dtype).requires_grad_()
-    values = values_of(edge_index).to(dtype).requires_grad_()
+def test_features_and_values_may_be_strided(dtype: torch.dtype, device: str) -> None:
+    """As those of one attention head are; CUDA's sparse product takes strided values for contiguous ones."""
+    edge_index = PATTERNS["directed"].to(device)
     adjacency = Adjacency(edge_index, N)
-    for view in (wide[:, ::2], wide[:, :WIDTH].t().contiguous().t()):
-        wide.grad = values.grad = None
-        out = spmm(adjacency, adjacency.order(values), view)
-        close(out, dense(edge_index, N, values) @ view.double())
-        out.t().contiguous().t().square().sum().backward()
-        ours = wide.grad, values.grad
-        wide.grad = values.grad = None
-        (dense(edge_index, N, values) @ view.double()).square().sum().backward()
-        for a, b in zip(ours, (wide.grad, values.grad), strict=True):
+    wide = features(width=2 * WIDTH).to(device, dtype).requires_grad_()
+    heads = torch.stack([values_of(edge_index, seed) for seed in (1, 2, 3)], dim=1).to(device, dtype).requires_grad_()
+    for x in (wide[:, ::2], wide[:, :WIDTH].t().contiguous().t()):
+        ours, theirs = [], []
+        for k in range(3):
+            out = spmm(adjacency, adjacency.order(heads)[:, k], x)
+            expected = dense(edge_index, N, heads[:, k]) @ x.double()
+            close(out, expected)
+            ours += torch.autograd.grad(out.t().contiguous().t().square().sum(), (wide, heads), retain_graph=True)
+            theirs += torch.autograd.grad(expected.square().sum(), (wide, heads), retain_graph=True)
+        for a, b in zip(ours, theirs, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 

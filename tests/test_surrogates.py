@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import dense, dense_norm, rng, undirected
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -19,6 +18,9 @@ from graphmend.nn import BACKBONES, GCN, build
 from graphmend.surrogates import SURROGATES, Contrastive, Custom, Supervised, surrogate_of
 from graphmend.surrogates.contrastive import distance
 from graphmend.transforms import VIEWS, DropEdge, DropNode, Shuffle, view_of
+from graphs import dense, dense_norm, rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N, IN, OUT = 12, 4, 3
 
@@ -238,7 +240,7 @@ def test_supervised_reads_features_and_weights() -> None:
 
 def test_supervised_says_what_is_wrong() -> None:
     data, gcn = graph(), model()
-    with pytest.raises(GraphMendError, match="1-D bool .got torch.int64"):
+    with pytest.raises(GraphMendError, match=r"1-D bool \(got torch\.int64"):
         Supervised(torch.arange(3))
     with pytest.raises(GraphMendError, match="1-D bool"):
         Supervised(torch.ones(N, 2, dtype=torch.bool))

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import DEVICES, directed, rng, undirected
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
 from graphmend.transforms import VIEWS, DropEdge, DropNode, Shuffle, Subgraph, view_of
+from graphs import DEVICES, directed, rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N = 40
 VARIANTS: dict[str, Callable[[], Any]] = {
@@ -46,7 +48,9 @@ def test_every_view_is_in_the_contract() -> None:
     assert set(VARIANTS) == set(VIEWS)
     for name, kind in VIEWS.items():
         assert type(view_of(name)) is kind
-    with pytest.raises(GraphMendError, match="unknown view 'crop'; choose one of drop_edge, drop_node, shuffle, subgraph"):
+    with pytest.raises(
+        GraphMendError, match="unknown view 'crop'; choose one of drop_edge, drop_node, shuffle, subgraph"
+    ):
         view_of("crop")
 
 

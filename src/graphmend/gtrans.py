@@ -286,8 +286,9 @@ class _Run:
     @torch.no_grad()
     def _predict(self, mended: Data) -> Tensor:
         logits = self.frozen.predict(mended)
-        if bool(logits.isnan().any()):
-            raise _Stopped("the model's output on the mended graph is not a number; take a smaller lr_feature")
+        finite = logits.isfinite()
+        if not bool(finite.all()) and not torch.equal(finite, self.frozen.predict(self.data).isfinite()):
+            raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
         return logits
 
     def _graph(self, presence: Tensor | None) -> Data:

@@ -99,7 +99,8 @@ def _product(crow: Tensor, col: Tensor, values: Tensor, x: Tensor) -> Tensor:
             col, x.contiguous(), crow, mode="sum", per_sample_weights=values, include_last_offset=True
         )
     size = (crow.numel() - 1, x.size(0))
-    matrix = torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
+    # CUDA reads strided values as if they were contiguous, and says nothing
+    matrix = torch.sparse_csr_tensor(crow, col, values.contiguous(), size, check_invariants=False)
     return torch.mm(matrix, x)
 
 

@@ -28,7 +28,7 @@ from graphmend.training import ERM
 def train(
     out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors.")],
     dataset: Annotated[str | None, typer.Option(help=f"Embedded data set: {listed(EMBEDDED)}.")] = None,
-    graph: Annotated[Path | None, typer.Option(help="Your graph with y, train_mask and val_mask.")] = None,
+    graph: Annotated[Path | None, typer.Option(help="Your graph with y, train_mask, val_mask and test_mask.")] = None,
     backbone: Annotated[str, typer.Option(help=f"One of {listed(BACKBONES)}.")] = "gcn",
     hidden_channels: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 64,
     num_layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,
@@ -64,11 +64,10 @@ def train(
     trainer(net, splits, progress=not quiet and not json_)
     save_model(net, out)
     report: dict[str, Any] = {"model": str(out), "backbone": backbone}
-    for name, part in (("train", splits.train), ("validation", splits.val), ("test", splits.test)):
-        for data in part:
-            with torch.no_grad():
-                logits = net(data.x, data.edge_index, data.get("edge_weight"))
-            report[name] = scores(logits, data.y, data.mask)
+    for name, part in (("train", train), ("validation", val), ("test", test)):
+        with torch.no_grad():
+            logits = net(part[0].x, part[0].edge_index, part[0].get("edge_weight"))
+        report[name] = scores(logits, part[0].y, part[0].mask)
     report["provenance"] = provenance(where, seed=seed)
     if json_:
         typer.echo(json.dumps(report))
@@ -77,8 +76,7 @@ def train(
         for column in ("nodes", "accuracy", "macro-F1"):
             table.add_column(column)
         for name in ("train", "validation", "test"):
-            if name in report:
-                table.add_row(name, f"{report[name]['accuracy']:.3f}", f"{report[name]['macro_f1']:.3f}")
+            table.add_row(name, f"{report[name]['accuracy']:.3f}", f"{report[name]['macro_f1']:.3f}")
         Console().print(table)
 
 
@@ -88,13 +86,13 @@ def _splits(dataset: str | None, graph: Path | None) -> Splits:
         return embedded(dataset)
     assert graph is not None
     data = load_graph(graph)
-    missing = [name for name in ("y", "train_mask", "val_mask") if data.get(name) is None]
-    require(not missing, f"{graph} has no {', '.join(missing)}; training needs labels and both masks")
+    missing = [name for name in ("y", "train_mask", "val_mask", "test_mask") if data.get(name) is None]
+    require(not missing, f"{graph} has no {', '.join(missing)}; training needs labels and all three masks")
     parts: dict[str, list[Data]] = {}
     for name in ("train", "val", "test"):
         mask = data.get(f"{name}_mask")
         part = data.clone()
         part.mask = mask
-        parts[name] = [] if mask is None else [part]
-    classes = int(data.y[data.train_mask].max()) + 1
-    return Splits(**parts, metric="accuracy", task="multiclass", meta={"name": graph.name, "classes": classes})
+        parts[name] = [part]
+    meta = {"name": graph.name, "classes": int(data.y[data.train_mask | data.val_mask].max()) + 1}
+    return Splits(**parts, metric="accuracy", task="multiclass", meta=meta)

@@ -1,15 +1,34 @@
 """Transforms: ``Data -> Data``, the input is left as it was.
 
 Views drop edges by giving them weight 0, which every model under GraphMend treats as the edge not being there; the
-sparse structure of a graph is then built only once. All randomness comes from the generator passed in.
+sparse structure of a graph is then built only once. Their randomness comes from the generator passed in. Corruptions
+(``FeatureNoise``), attacks (``PRBCD``, ``GRBCD``, ``RandomEdges``) and purifiers (``Jaccard``) return another graph;
+their randomness comes from their seed.
 """
 
 from graphmend.transforms.drop_edge import DropEdge
 from graphmend.transforms.drop_node import DropNode
 from graphmend.transforms.feature_noise import FeatureNoise
+from graphmend.transforms.grbcd import GRBCD
+from graphmend.transforms.jaccard import Jaccard
+from graphmend.transforms.prbcd import PRBCD
+from graphmend.transforms.random_edges import RandomEdges
 from graphmend.transforms.registry import VIEWS, view_of
 from graphmend.transforms.shuffle import Shuffle
 from graphmend.transforms.subgraph import Subgraph
 from graphmend.transforms.view import View
 
-__all__ = ["VIEWS", "DropEdge", "DropNode", "FeatureNoise", "Shuffle", "Subgraph", "View", "view_of"]
+__all__ = [
+    "GRBCD",
+    "PRBCD",
+    "VIEWS",
+    "DropEdge",
+    "DropNode",
+    "FeatureNoise",
+    "Jaccard",
+    "RandomEdges",
+    "Shuffle",
+    "Subgraph",
+    "View",
+    "view_of",
+]

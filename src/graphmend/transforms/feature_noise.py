@@ -1,33 +1,39 @@
-"""Abnormal features: some nodes' features replaced by noise."""
+"""Abnormal features: some nodes' features replaced by something else."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.errors import choose, require
 
-__all__ = ["FeatureNoise"]
+__all__ = ["KINDS", "FeatureNoise"]
 
 
 class FeatureNoise:
-    r"""Replace the features of a share of the nodes by :math:`\mathcal{N}(0, \sigma^2)` noise.
+    r"""Replace the features of a share of the nodes.
 
     Of the :math:`n` candidate nodes the first :math:`\lfloor \text{ratio} \cdot n \rfloor` of a seeded permutation are
-    replaced, by a matrix drawn from the same NumPy generator, as in the abnormal-feature experiments of
-    `GTrans <https://arxiv.org/abs/2210.03561>`_. The result marks them in a boolean ``abnormal``. The input is left
-    as it was.
+    replaced, with whatever random numbers that takes from the same NumPy generator. The default,
+    :math:`\mathcal{N}(0, \sigma^2)` noise, is that of the abnormal-feature experiments of
+    `GTrans <https://arxiv.org/abs/2210.03561>`_. The result marks the nodes in a boolean ``abnormal``. The input is
+    left as it was.
 
     Args:
         nodes: Boolean mask of the candidate nodes, or ``None`` for all nodes.
         ratio: Share of the candidates that is replaced, in [0, 1].
-        scale: Standard deviation of the noise.
+        scale: Standard deviation of Gaussian noise.
         seed: Seed of the permutation and of the noise; the global generators are not touched.
+        kind: ``"gaussian"`` noise; ``"swap"``, the features of another random node; ``"marginal"``, each value drawn
+            from its own column; ``"zero"``; or ``"scale"``, the features times ``factor``.
+        factor: The factor of ``"scale"``.
 
     Example:
         >>> data = Data(x=torch.zeros(10, 2), edge_index=torch.zeros(2, 0, dtype=torch.long))
@@ -35,7 +41,16 @@ class FeatureNoise:
         3
     """
 
-    def __init__(self, nodes: Tensor | None = None, ratio: float = 0.3, scale: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        nodes: Tensor | None = None,
+        ratio: float = 0.3,
+        scale: float = 1.0,
+        seed: int = 0,
+        *,
+        kind: str = "gaussian",
+        factor: float = 10.0,
+    ) -> None:
         require(0 <= ratio <= 1, f"ratio must be in [0, 1] (got {ratio})")
         require(
             math.isfinite(scale) and scale >= 0,
@@ -46,10 +61,13 @@ class FeatureNoise:
             nodes is None or (nodes.dtype == torch.bool and nodes.dim() == 1),
             "nodes must be a one-dimensional boolean mask; convert indices with torch_geometric.utils.index_to_mask",
         )
+        choose("kind of feature noise", kind, KINDS)
+        require(math.isfinite(factor), f"factor must be finite (got {factor}); 10 makes features ten times as large")
         self.nodes, self.ratio, self.scale, self.seed = nodes, ratio, scale, seed
+        self.kind, self.factor = kind, factor
 
     def __call__(self, data: Data) -> Data:
-        """A copy of ``data`` with the noise in ``x`` and the marks in ``abnormal``."""
+        """A copy of ``data`` with the new features in ``x`` and the marks in ``abnormal``."""
         x: Tensor = data.x
         size = x.size(0)
         if self.nodes is not None:
@@ -59,11 +77,44 @@ class FeatureNoise:
         rng = np.random.RandomState(self.seed)
         count = math.floor(self.ratio * len(candidates) + 1e-9)  # 0.3 * 10 must give 3, whatever floats say
         chosen = torch.from_numpy(rng.permutation(candidates)[:count]).to(x.device)
-        noise = torch.from_numpy(self.scale * rng.standard_normal((count, x.size(1)))).to(x)
         changed = copy.copy(data)
-        changed.x = x.index_copy(0, chosen, noise)
+        changed.x = x.index_copy(0, chosen, KINDS[self.kind](self, x, chosen, rng))
         changed.abnormal = torch.zeros(size, dtype=torch.bool, device=x.device).index_fill(0, chosen, True)
         return changed
 
     def __repr__(self) -> str:
-        return f"FeatureNoise(ratio={self.ratio}, scale={self.scale}, seed={self.seed})"
+        strength = {"gaussian": f", scale={self.scale}", "scale": f", factor={self.factor}"}.get(self.kind, "")
+        return f"FeatureNoise(kind={self.kind!r}, ratio={self.ratio}{strength}, seed={self.seed})"
+
+
+def _gaussian(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
+    return torch.from_numpy(noise.scale * rng.standard_normal((chosen.numel(), x.size(1)))).to(x)
+
+
+def _swap(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
+    nodes = x.size(0)
+    require(nodes > 1, "swap needs the features of another node, but there is only one node; use another kind")
+    other = torch.from_numpy(rng.randint(nodes - 1, size=chosen.numel())).to(chosen)
+    return x.index_select(0, other + (other >= chosen).long())
+
+
+def _marginal(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
+    rows = torch.from_numpy(rng.randint(x.size(0), size=(chosen.numel(), x.size(1)))).to(chosen)
+    return x.gather(0, rows)
+
+
+def _zero(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
+    return x.new_zeros((chosen.numel(), x.size(1)))
+
+
+def _scale(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
+    return noise.factor * x.index_select(0, chosen)
+
+
+KINDS: dict[str, Callable[[FeatureNoise, Tensor, Tensor, Any], Tensor]] = {
+    "gaussian": _gaussian,
+    "swap": _swap,
+    "marginal": _marginal,
+    "zero": _zero,
+    "scale": _scale,
+}

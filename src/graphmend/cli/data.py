@@ -1,0 +1,224 @@
+"""``graphmend data``: what there is, whether it is right, and how to get it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
+from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files
+from graphmend.datasets.sources import find
+from graphmend.errors import choose
+from graphmend.files import write_text
+from graphmend.progress import track
+
+data_app = typer.Typer(
+    help="Data sets: list them, check them against the published statistics, fetch them.", no_args_is_help=True
+)
+DataDir = Annotated[
+    Path | None, typer.Option(help="Directory to look in first; then GRAPHMEND_DATA and the cache.", show_default=False)
+]
+BEGIN, END = "<!-- begin: written by 'graphmend data check' -->", "<!-- end -->"
+SIZES = ("nodes", "edges", "features", "classes")
+
+
+@data_app.command("list")
+@reported
+def list_(
+    data_dir: DataDir = None,
+    json_: JsonFlag = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """List every data set: its kind of shift, its published size, and whether it is here or what is missing."""
+    log_to_stderr(quiet)
+    device_of(device)
+    entries = [_entry(dataset, data_dir) for dataset in DATASETS.values()]
+    if json_:
+        typer.echo(json.dumps(entries))
+        return
+    table = Table("name", "shift", *SIZES, "metric", "status", title="Data sets")
+    for entry in entries:
+        sizes = [_span(entry[key]) for key in SIZES]
+        table.add_row(entry["name"], entry["shift"], *sizes, entry["metric"], escape(entry["status"]))
+    Console().print(table)
+
+
+@data_app.command()
+@reported
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all real ones that are here if none.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the table into this page, between its two markers if it has them.")
+    ] = None,
+    data_dir: DataDir = None,
+    json_: JsonFlag = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Load data sets and compare their statistics with the published ones; exit code 1 if any differs."""
+    log_to_stderr(quiet)
+    device_of(device)
+    chosen = [choose("data set", name, DATASETS) for name in names or DATASETS]
+    if not names:  # generated sets take long and have nothing to be compared with
+        chosen = [d for d in chosen if not d.generated and not missing_files(d, data_dir)]
+    reports = [_checked(d, data_dir, seed) for d in track(chosen, "checking", not quiet and not json_)]
+    if markdown is not None:
+        _write_page(markdown, _markdown(reports))
+    if json_:
+        typer.echo(json.dumps(reports))
+    elif not quiet:
+        Console().print(_check_table(reports))
+    if any(report["differences"] for report in reports):
+        raise typer.Exit(1)
+
+
+@data_app.command()
+@reported
+def fetch(
+    name: Annotated[str, typer.Argument(help="A data set, see 'graphmend data list'.")],
+    data_dir: DataDir = None,
+    json_: JsonFlag = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+) -> None:
+    """Get a data set: download what is missing, check that it can be read; a generated set is generated."""
+    log_to_stderr(quiet)
+    device_of(device)
+    dataset = choose("data set", name, DATASETS)
+    for _ in track([name], f"fetching {name}", not quiet and not json_):
+        splits = load(name, seed=seed, data_dir=data_dir)
+    files = [str(path) for group in dataset.files[:] for path in _found(group, data_dir)]
+    report = {"name": name, "loaded": splits.meta.get("name", name), "files": files}
+    if json_:
+        typer.echo(json.dumps(report))
+    elif not quiet:
+        typer.echo(f"{report['loaded']}: ready{', from ' + _first(files) if files else ''}")
+
+
+def _found(group: Iterable[str], data_dir: Path | None) -> list[Path]:
+    paths = [find(file, data_dir) for file in group]
+    return [path for path in paths if path is not None] if all(paths) else []
+
+
+def _entry(dataset: Dataset, data_dir: Path | None) -> dict[str, Any]:
+    missing = missing_files(dataset, data_dir)
+    ready = "generated" if dataset.generated else "available"
+    return {
+        "name": dataset.name,
+        "shift": dataset.shift,
+        **{key: _range(dataset, key) for key in SIZES},
+        "metric": dataset.metric,
+        "generated": dataset.generated,
+        "available": not missing,
+        "missing": missing,
+        "status": f"missing {' or '.join(map(_first, missing))}" if missing else ready,
+        "note": dataset.note,
+    }
+
+
+def _range(dataset: Dataset, key: str) -> list[int] | None:
+    """Smallest and largest published value over the graphs of a data set; parts of a graph do not count."""
+    keys = (key, f"directed_{key}")
+    graphs = [values for values in dataset.published.values() if "features" in values or "classes" in values]
+    found = [values[k] for values in graphs for k in keys if k in values]
+    return [min(found), max(found)] if found else None
+
+
+def _span(values: list[int] | None) -> str:
+    if values is None:
+        return "-"
+    low, high = (f"{value:,}" for value in values)
+    return low if low == high else f"{low} to {high}"
+
+
+def _first(files: list[str]) -> str:
+    return files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def _checked(dataset: Dataset, data_dir: Path | None, seed: int) -> dict[str, Any]:
+    splits = load(dataset.name, seed=seed, data_dir=data_dir)
+    graphs = compare(measured(dataset, splits), dataset.published)
+    told = [(graph, key, row) for graph, rows in graphs.items() for key, row in rows.items()]
+    return {
+        "name": dataset.name,
+        "loaded": splits.meta.get("name", dataset.name),
+        "metric": splits.metric,
+        "graphs": graphs,
+        "compared": sum(row["published"] is not None for _, _, row in told),
+        "differences": [
+            f"{graph}: {key} is {_number(row['measured'])}, published {_number(row['published'])}"
+            for graph, key, row in told
+            if row["published"] is not None and row["difference"] != 0
+        ],
+    }
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _rows(report: dict[str, Any]) -> list[list[str]]:
+    """One line per graph; neighbours that are alike share one."""
+    lines: list[tuple[list[str], list[str]]] = []
+    for graph, rows in report["graphs"].items():
+        cells = [_cell(rows, key) for key in SIZES]
+        cells.append(", ".join(f"{key} {_cell(rows, key)}" for key in rows if key not in SIZES))
+        known = [row for row in rows.values() if row["published"] is not None]
+        wrong = [key for key, row in rows.items() if row["published"] is not None and row["difference"] != 0]
+        cells.append(f"differs in {', '.join(wrong)}" if wrong else f"all {len(known)} equal" if known else "-")
+        if lines and lines[-1][1] == cells:
+            lines[-1][0].append(graph)
+        else:
+            lines.append(([graph], cells))
+    return [[names[0] + (f" to {names[-1]}" if len(names) > 1 else ""), *cells] for names, cells in lines]
+
+
+def _cell(rows: dict[str, Any], key: str) -> str:
+    row = rows.get(key)
+    if row is None:
+        return "-"
+    value = _number(row["measured"])
+    return f"{value} ({row['difference']:+,})" if row["difference"] else value
+
+
+HEADER = ("graph", *SIZES, "further", "against the published")
+
+
+def _check_table(reports: list[dict[str, Any]]) -> Table:
+    table = Table("data set", *HEADER, title="Measured statistics; (+n) is the difference to the published value")
+    for report in reports:
+        for index, row in enumerate(_rows(report)):
+            table.add_row("" if index else report["loaded"], *map(escape, row))
+    return table
+
+
+def _markdown(reports: list[dict[str, Any]]) -> str:
+    lines = [f"| data set | metric | {' | '.join(HEADER)} |", f"|{' --- |' * (len(HEADER) + 2)}"]
+    for report in reports:
+        for index, row in enumerate(_rows(report)):
+            first = ("", "") if index else (f"`{report['loaded']}`", report["metric"])
+            lines.append(f"| {' | '.join([*first, *row])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _write_page(path: Path, table: str) -> None:
+    """Replace what stands between the markers of an existing page, or write a page of its own."""
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    head, begin, rest = old.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    whole = bool(begin and end)
+    write_text(path, f"{head}{BEGIN}\n{table}{END}{tail}" if whole else f"{BEGIN}\n{table}{END}\n")

@@ -1,0 +1,157 @@
+"""All data sets by name: load one, see what is missing for it, compare it with what was published."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.datasets.arxiv import DATASETS as ARXIV
+from graphmend.datasets.arxiv_size import DATASETS as ARXIV_SIZE
+from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.citation import DATASETS as CITATION
+from graphmend.datasets.csbm import DATASETS as CSBM
+from graphmend.datasets.elliptic import DATASETS as ELLIPTIC
+from graphmend.datasets.elliptic_size import DATASETS as ELLIPTIC_SIZE
+from graphmend.datasets.embedded import embedded
+from graphmend.datasets.fb100 import DATASETS as FB100
+from graphmend.datasets.planetoid import DATASETS as PLANETOID
+from graphmend.datasets.products_size import DATASETS as PRODUCTS_SIZE
+from graphmend.datasets.sources import find
+from graphmend.datasets.splits import Splits
+from graphmend.datasets.synthetic_domains import DATASETS as SYNTHETIC_DOMAINS
+from graphmend.datasets.twitch import DATASETS as TWITCH
+from graphmend.errors import choose, listed, require
+
+__all__ = ["DATASETS", "compare", "load", "measured", "missing_files", "statistics"]
+
+
+def _embedded(name: str, *, seed: int = 0, data_dir: str | Path | None = None, neighbours: int = 10) -> Splits:
+    """A set of scikit-learn's; neither ``seed`` nor ``data_dir`` matters."""
+    return embedded(name, neighbours)
+
+
+def _embedded_entry(name: str, nodes: int, features: int, classes: int) -> Dataset:
+    return Dataset(
+        name,
+        "none (scenarios of the demo)",
+        functools.partial(_embedded, name.replace("-", "_")),
+        published={name: {"nodes": nodes, "features": features, "classes": classes}},
+        note="scikit-learn's own set as a graph of nearest neighbours",
+    )
+
+
+DATASETS: dict[str, Dataset] = {
+    **SYNTHETIC_DOMAINS,  # cora-ood, photo-ood
+    **TWITCH,  # twitch-e
+    **FB100,  # fb100
+    **ELLIPTIC,  # elliptic
+    "arxiv-ood": ARXIV["arxiv-ood"],
+    **PLANETOID,  # cora, citeseer, pubmed
+    **ARXIV,  # arxiv
+    **CITATION,  # citation
+    "digits": _embedded_entry("digits", 1797, 64, 10),
+    "breast-cancer": _embedded_entry("breast-cancer", 569, 30, 2),
+    "wine": _embedded_entry("wine", 178, 13, 3),
+    **CSBM,  # csbm
+    **ARXIV_SIZE,  # arxiv-size and its periods
+    **ELLIPTIC_SIZE,  # elliptic-size
+    **PRODUCTS_SIZE,  # products-size
+}
+
+
+def load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, **options: Any) -> Splits:
+    """A data set by name.
+
+    Args:
+        name: A key of :data:`DATASETS`.
+        seed: The run seed; it matters only where something is drawn.
+        data_dir: A directory to look in before ``GRAPHMEND_DATA`` and the cache.
+        options: The data set's own, such as ``triple=1`` for ``fb100``.
+
+    Example:
+        >>> load("wine").train[0].num_nodes
+        178
+    """
+    dataset = choose("data set", name, DATASETS)
+    known = inspect.signature(dataset.load).parameters
+    free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    wrong = [option for option in options if option not in known]
+    choices = listed(set(known) - {"seed", "data_dir"}) or "none"
+    require(free or not wrong, f"{name} has no option {listed(wrong)}; its options are {choices}")
+    splits: Splits = dataset.load(seed=seed, data_dir=data_dir, **options)
+    return splits
+
+
+def missing_files(dataset: Dataset, data_dir: str | Path | None = None) -> list[list[str]]:
+    """Nothing when the data set can be loaded; else what is missing for each of the layouts it may come in."""
+    lacking = [[file for file in group if find(file, data_dir) is None] for group in dataset.files]
+    return [] if any(not group for group in lacking) else lacking
+
+
+def measured(dataset: Dataset, splits: Splits) -> dict[str, dict[str, Any]]:
+    """The statistics of loaded splits, by the data set's own measure or by :func:`statistics`."""
+    return (dataset.measure or statistics)(splits)
+
+
+def statistics(splits: Splits) -> dict[str, dict[str, Any]]:
+    """Per graph its nodes, edges, features, classes, and the nodes that count in each part.
+
+    An undirected edge is counted once, a directed one as it is stored. Graphs are called as ``meta["graphs"]`` says.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for part, name, data in _named(splits):
+        if name not in found:
+            found[name] = _graph(data, splits)
+        if "mask" in data:
+            found[name][part] = int(data.mask.sum())
+    return found
+
+
+def compare(
+    found: dict[str, dict[str, Any]], published: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Each statistic of the loaded graphs beside the published one; ``difference`` is measured minus published."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for graph, values in found.items():
+        told = published.get(graph, {})
+        rows[graph] = {key: _compared(values.get(key), told.get(key)) for key in [*values, *(told.keys() - values)]}
+    return rows
+
+
+def _compared(value: Any, told: Any) -> dict[str, Any]:
+    if told is None:
+        return {"measured": value, "published": None, "difference": None}
+    return {"measured": value, "published": told, "difference": None if value is None else round(value - told, 6)}
+
+
+def _graph(data: Data, splits: Splits) -> dict[str, Any]:
+    y: Tensor = data.y
+    edges = data.edge_index.size(1)
+    values = {
+        "nodes": data.x.size(0),
+        "edges": edges // 2 if data.is_undirected() else edges,
+        "features": data.x.size(1),
+        "classes": int(splits.meta.get("classes", int(y.max()) + 1)),
+    }
+    if splits.task == "binary":
+        values["class 1"] = int((y == 1).sum())
+    return values
+
+
+def _named(splits: Splits) -> Iterator[tuple[str, str, Data]]:
+    names = splits.meta.get("graphs")
+    parts = {"train": splits.train, "val": splits.val, "test": splits.test}
+    alone = all(len(graphs) == 1 for graphs in parts.values()) and splits.train[0].x is splits.test[0].x
+    for part, graphs in parts.items():
+        for index, data in enumerate(graphs):
+            if names is not None:
+                name = names[part][index]
+            else:
+                name = str(splits.meta.get("name", "graph")).replace("_", "-") if alone else f"{part} {index}"
+            yield part, name, data
