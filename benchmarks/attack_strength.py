@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     wanted = [("clean", 0.0), *((attack, rate) for rate in RATES for attack in arguments.attacks)]
     for name in arguments.datasets:
         data = load(arguments.data, name).to(arguments.device)
-        for seed in range(arguments.seeds):
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
             missing = [cell for cell in wanted if (name, seed, *cell) not in done]
             model = train(data, seed) if missing else None
             for attack, rate in missing:
@@ -160,7 +160,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with planetoid_*.npz")
     parser.add_argument("--out", type=Path, required=True, help="JSON file of the results, resumed if it exists")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--datasets", nargs="+", default=["cora", "citeseer", "pubmed"])
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=list(ATTACKS))
     print(table(run(parser.parse_args())))

@@ -1,4 +1,4 @@
-"""Where the tests find real data: GRAPHMEND_DATA, or a directory ``data`` beside the checkout; else they are skipped."""
+"""Where the tests find real data: GRAPHMEND_DATA, or a directory beside the checkout; else they are skipped."""
 
 from __future__ import annotations
 

@@ -624,7 +624,8 @@ def test_presence_multiplies_the_graphs_own_weights(style: Callable[[], nn.Modul
 def test_a_pyg_sequential_gets_the_arguments_it_declares() -> None:
     model = seeded(
         lambda: pyg.Sequential(
-            "x, edge_index, edge_weight", [(pyg.GCNConv(IN, OUT), "x, edge_index, edge_weight -> x")]
+            "x, edge_index, edge_weight",
+            [(pyg.GCNConv(IN, OUT), "x, edge_index, edge_weight -> x"), (lambda x: x, "x -> x")],
         )
     )
     data = make_graph(edge_weight=edge_values())
@@ -1252,6 +1253,16 @@ def test_under_no_grad_and_inference_mode(mode: Callable[[], Any], made_inside: 
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     assert result.reason is None
     assert torch.equal(result.data.x, expected.data.x) and torch.equal(result.logits, expected.logits)
+
+
+def test_frozen_alone_under_inference_mode() -> None:
+    model = seeded(ByWeight)
+    with torch.inference_mode():
+        data = make_graph(edge_weight=edge_values())
+        with FrozenGNN(model, data) as frozen:
+            presence = torch.ones(data.edge_index.size(1)).requires_grad_()
+            frozen(data.x.clone(), data.edge_index, presence).square().mean().backward()
+    assert presence.grad is not None and presence.grad.abs().max() > 0
 
 
 def test_a_graph_that_wants_gradients_itself() -> None:

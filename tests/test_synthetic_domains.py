@@ -64,8 +64,6 @@ def test_the_weights_have_the_bounds_of_their_initialisations() -> None:
     for weight, bound in zip(nets, bounds, strict=True):
         assert 0.8 * bound < float(weight.abs().max()) <= bound
         assert abs(float(weight.mean())) < 0.5 * bound
-    torch.manual_seed(0)
-    assert float(nn.Linear(10, 10).weight.abs().max()) <= bounds[-1]
 
 
 def test_the_domains_differ_by_a_constant_in_ten_columns(base: Data) -> None:
@@ -131,7 +129,7 @@ def test_the_cache_changes_nothing_and_need_not_be_there(
 
 def test_problems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_DRAWS", 20)
-    with pytest.raises(GraphMendError, match="only .* of the first 20 draws have balanced classes, seed 50 needs"):
+    with pytest.raises(GraphMendError, match=r"only .* of the first 20 draws have balanced classes, seed 50 needs"):
         synthetic_domains("cora-ood", seed=50)
     with pytest.raises(GraphMendError, match=r"seed must not be negative .got -1"):
         synthetic_domains("cora-ood", seed=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from graphmend.cli.data import data_app
 from graphmend.cli.demo import demo
 from graphmend.cli.info import info
 from graphmend.cli.mend import mend
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 for command in (demo, mend, train, info):
     app.command()(command)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_t
 from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files
 from graphmend.datasets.sources import find
+from graphmend.datasets.splits import Splits
 from graphmend.errors import choose
 from graphmend.files import write_text
 from graphmend.progress import track
@@ -97,14 +99,19 @@ def fetch(
     log_to_stderr(quiet)
     device_of(device)
     dataset = choose("data set", name, DATASETS)
-    for _ in track([name], f"fetching {name}", not quiet and not json_):
+    with nullcontext() if quiet or json_ else Console(stderr=True).status(f"fetching {name}"):
         splits = load(name, seed=seed, data_dir=data_dir)
-    files = [str(path) for group in dataset.files[:] for path in _found(group, data_dir)]
-    report = {"name": name, "loaded": splits.meta.get("name", name), "files": files}
+    files = [str(path) for group in dataset.files for path in _found(group, data_dir)]
+    report = {"name": name, "loaded": _called(splits, dataset), "files": files}
     if json_:
         typer.echo(json.dumps(report))
     elif not quiet:
         typer.echo(f"{report['loaded']}: ready{', from ' + _first(files) if files else ''}")
+
+
+def _called(splits: Splits, dataset: Dataset) -> str:
+    """What the data set calls itself, which tells a stand-in from the real thing."""
+    return str(splits.meta.get("name", dataset.name)).replace("_", "-")
 
 
 def _found(group: Iterable[str], data_dir: Path | None) -> list[Path]:
@@ -153,7 +160,7 @@ def _checked(dataset: Dataset, data_dir: Path | None, seed: int) -> dict[str, An
     told = [(graph, key, row) for graph, rows in graphs.items() for key, row in rows.items()]
     return {
         "name": dataset.name,
-        "loaded": splits.meta.get("name", dataset.name),
+        "loaded": _called(splits, dataset),
         "metric": splits.metric,
         "graphs": graphs,
         "compared": sum(row["published"] is not None for _, _, row in told),

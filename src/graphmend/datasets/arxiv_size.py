@@ -26,12 +26,12 @@ PERIODS = {  # papers per period, growing geometrically within each
     (2020, 2020): 8_892,
 }
 NEIGHBOURS = ((1, 0.5), (-1, 0.3), (2, 0.2))  # second fields: places on the ring of classes, and how often
-STRAY = 0.04  # citations to any field
-STRANGERS, STRANGERS_GROWTH = 0.24, 0.06  # share of papers nearer to their second field in 2011; more nine years later
-STRANGERS_CITED = 0.4  # popularity of such papers
+STRAY = 0.03  # citations to any field
+STRANGERS, STRANGERS_GROWTH = 0.33, 0.06  # share of papers nearer to their second field in 2011; more nine years later
+STRANGERS_CITED = 0.15  # popularity of such papers
 SCALE = 0.1  # standard deviation of the feature noise
-SIGNAL = 2.0  # length of a field's mean, in standard deviations of the noise
-DRIFT = 0.5  # how far a field's mean moves in nine years, relative to its length
+SIGNAL = 3.5  # length of a field's mean, in standard deviations of the noise
+DRIFT = 0.6  # how far a field's mean moves in nine years, relative to its length
 
 
 def arxiv_size(
@@ -81,7 +81,7 @@ def generate(*, scale: float = 1.0, seed: int = 0) -> dict[str, Array]:
     step = rng.choice([offset for offset, _ in NEIGHBOURS], nodes, p=[share for _, share in NEIGHBOURS])
     second = ring[(np.argsort(ring)[y] + step) % CLASSES]
     stranger = rng.random(nodes) < STRANGERS + STRANGERS_GROWTH * time
-    purity = np.where(stranger, rng.uniform(0.05, 0.4, nodes), rng.uniform(0.85, 1.0, nodes))
+    purity = np.where(stranger, rng.uniform(0.05, 0.4, nodes), rng.uniform(0.9, 1.0, nodes))
     x = _features(rng, y, second, purity, time)
     edges = _citations(rng, y, second, purity, round(EDGES * nodes / NODES), seed)
     shuffle = rng.permutation(nodes)  # published node ids tell nothing about time, nor should ours

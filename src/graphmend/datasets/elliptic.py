@@ -151,18 +151,20 @@ def _parse(features: Member, classes: Member, edgelist: Member) -> dict[str, Arr
     require(bool(np.isfinite(table["x"]).all()), f"{features} holds NaN or infinite features; fetch it again")
     order = np.argsort(ids, kind="stable")
     repeated = ids[order][1:][np.diff(ids[order]) == 0]
-    require(repeated.size == 0, f"{features} lists transaction {repeated[:1]} twice; fetch it again")
+    if repeated.size:
+        raise GraphMendError(f"{features} lists transaction {repeated[0]} twice; fetch it again")
 
     def positions(path: Member, wanted: Array) -> Array:
         found: Array = order[np.searchsorted(ids, wanted, sorter=order).clip(max=ids.size - 1)]
         unknown = wanted[ids[found] != wanted]
-        require(unknown.size == 0, f"{path} names transaction {unknown[:1]}, which {features} does not list")
+        if unknown.size:
+            raise GraphMendError(f"{path} names transaction {unknown[0]}, which {features} lacks; fetch both again")
         return found
 
     codes = read_table(classes, np.dtype([("id", "f8"), ("code", "U16")]), ("txId", "class"))
     names, which = np.unique(codes["code"], return_inverse=True)
     strange = [str(name) for name in names if name not in CLASSES]
-    require(not strange, f"{classes} holds the class code {strange[:1]}; the codes are '1', '2' and 'unknown'")
+    require(not strange, f"{classes} holds the class code {', '.join(strange)!r}; use '1', '2' or 'unknown'")
     y = np.full(ids.size, -2, np.int8)
     y[positions(classes, _whole(classes, codes["id"]))] = np.array([CLASSES[str(name)] for name in names], np.int8)[
         which
@@ -179,7 +181,8 @@ def _parse(features: Member, classes: Member, edgelist: Member) -> dict[str, Arr
 
 def _whole(path: Member, values: Array) -> Array:
     wrong = values[~(np.floor(values) == values)]
-    require(wrong.size == 0, f"{path} holds {wrong[:1]} where a whole number belongs; fetch it again")
+    if wrong.size:
+        raise GraphMendError(f"{path} holds {wrong[0]} where a whole number belongs; fetch it again")
     return values.astype(np.int64)
 
 

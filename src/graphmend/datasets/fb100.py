@@ -147,6 +147,9 @@ class LazyGraphs(list[Data]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)  # a copy is an ordinary list
 

@@ -63,7 +63,7 @@ AGAIN = "fetch the file again"
 def read_named(path: Path, names: Iterable[str]) -> dict[str, Array]:
     """Some arrays of an ``.npz`` and only those: published ones hold pickles beside them, which stay untouched."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             wanted = list(names)
             missing = [name for name in wanted if name not in file.files]
             arrays = {} if missing else {name: file[name] for name in wanted}
@@ -76,7 +76,7 @@ def read_named(path: Path, names: Iterable[str]) -> dict[str, Array]:
 def array_names(path: Path) -> list[str]:
     """What an ``.npz`` holds."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             return list(file.files)
     except (*BROKEN, AttributeError) as error:
         raise GraphMendError(f"{path} is not a readable .npz of plain arrays ({first_line(error)}); {AGAIN}") from error
