@@ -9,7 +9,7 @@ demo: $(READY)
 	$(VENV)/bin/graphmend demo
 
 test: lint types
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} $(VENV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto
 
 lint: $(READY)
 	$(VENV)/bin/ruff check

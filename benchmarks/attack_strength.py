@@ -1,4 +1,4 @@
-"""How strong are our attacks? PR-BCD, ours in both variants and PyG's, on Planetoid graphs under equal conditions.
+"""How strong are our attacks? PR-BCD, ours in its three variants and PyG's, on Planetoid graphs under equal conditions.
 
     python -m benchmarks.attack_strength --data DIR --out FILE.json [--device cuda] [--seeds 5] [--datasets cora]
 
@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,7 +34,7 @@ from graphmend.training import ERM
 from graphmend.transforms import GRBCD, PRBCD, RandomEdges
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.25)
-BLOCK_SIZE, EPOCHS, RESAMPLING = 250_000, 125, 100
+BLOCK_SIZE, EPOCHS = 250_000, 125
 
 
 def load(folder: Path, name: str) -> Data:
@@ -66,58 +66,85 @@ def accuracy(model: nn.Module, data: Data, edge_index: Tensor) -> float:
     return 100 * float((logits.argmax(1) == data.y[data.test_mask]).double().mean())
 
 
-def ours(variant: str) -> Callable[[nn.Module, Data, float, int], Tensor]:
+class Conditions(NamedTuple):
+    """What all attacks share."""
+
+    rate: float
+    seed: int
+    block_size: int
+    epochs: int
+    resampling: int
+
+
+def ours(variant: str) -> Callable[[nn.Module, Data, Conditions], Tensor]:
     """Our PR-BCD."""
 
-    def attack(model: nn.Module, data: Data, rate: float, seed: int) -> Tensor:
+    def attack(model: nn.Module, data: Data, given: Conditions) -> Tensor:
         prbcd = PRBCD(
             model,
-            rate=rate,
+            rate=given.rate,
             nodes=data.test_mask,
             labels=data.y,
-            block_size=BLOCK_SIZE,
-            epochs=EPOCHS,
-            resampling_epochs=RESAMPLING,
+            block_size=given.block_size,
+            epochs=given.epochs,
+            resampling_epochs=given.resampling,
             variant=variant,
-            seed=seed,
+            seed=given.seed,
         )
         return prbcd(data).edge_index  # type: ignore[no-any-return]
 
     return attack
 
 
-def greedy(model: nn.Module, data: Data, rate: float, seed: int) -> Tensor:
+def greedy(model: nn.Module, data: Data, given: Conditions) -> Tensor:
     """Our GR-BCD."""
-    options: dict[str, Any] = {"nodes": data.test_mask, "labels": data.y, "block_size": BLOCK_SIZE, "epochs": EPOCHS}
-    return GRBCD(model, rate=rate, seed=seed, **options)(data).edge_index  # type: ignore[no-any-return]
+    grbcd = GRBCD(
+        model,
+        rate=given.rate,
+        nodes=data.test_mask,
+        labels=data.y,
+        block_size=given.block_size,
+        epochs=given.epochs,
+        seed=given.seed,
+    )
+    return grbcd(data).edge_index  # type: ignore[no-any-return]
 
 
-def pyg(model: nn.Module, data: Data, rate: float, seed: int) -> Tensor:
+def pyg(model: nn.Module, data: Data, given: Conditions) -> Tensor:
     """PyG's PRBCDAttack with its own step size and the tanh margin."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch_geometric.contrib.nn import PRBCDAttack
-    torch.manual_seed(seed)
-    attack = PRBCDAttack(model, BLOCK_SIZE, EPOCHS, RESAMPLING, loss="tanh_margin", log=False)
-    budget = int(rate * (data.edge_index.size(1) // 2) + 1e-9)
+    torch.manual_seed(given.seed)
+    attack = PRBCDAttack(model, given.block_size, given.epochs, given.resampling, loss="tanh_margin", log=False)
+    budget = int(given.rate * (data.edge_index.size(1) // 2) + 1e-9)
     found: Tensor = attack.attack(data.x, data.edge_index, data.y, budget, idx_attack=data.test_mask)[0]
     return found
 
 
-def random(model: nn.Module, data: Data, rate: float, seed: int) -> Tensor:
+def random(model: nn.Module, data: Data, given: Conditions) -> Tensor:
     """Random edges."""
-    return RandomEdges(rate, seed=seed)(data).edge_index  # type: ignore[no-any-return]
+    return RandomEdges(given.rate, seed=given.seed)(data).edge_index  # type: ignore[no-any-return]
 
 
-ATTACKS = {"official": ours("official"), "port": ours("port"), "greedy": greedy, "pyg": pyg, "random": random}
+ATTACKS = {
+    "adaptive": ours("adaptive"),
+    "official": ours("official"),
+    "port": ours("port"),
+    "greedy": greedy,
+    "pyg": pyg,
+    "random": random,
+}
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """All cells, from the file where they are there."""
     stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"cells": []}
     cells: list[dict[str, Any]] = stored["cells"]
+    epochs = arguments.epochs
+    shared = {"block_size": arguments.block_size, "epochs": epochs, "resampling": 4 * epochs // 5}
     done = {(cell["dataset"], cell["seed"], cell["attack"], cell["rate"]) for cell in cells}
-    wanted = [("clean", 0.0), *((attack, rate) for rate in RATES for attack in arguments.attacks)]
+    wanted = [("clean", 0.0), *((attack, rate) for rate in arguments.rates for attack in arguments.attacks)]
     for name in arguments.datasets:
         data = load(arguments.data, name).to(arguments.device)
         for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
@@ -126,12 +153,13 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             for attack, rate in missing:
                 assert model is not None
                 start = time.perf_counter()
-                edges = data.edge_index if attack == "clean" else ATTACKS[attack](model, data, rate, seed)
+                given = Conditions(rate, seed, **shared)
+                edges = data.edge_index if attack == "clean" else ATTACKS[attack](model, data, given)
                 found, seconds = accuracy(model, data, edges), time.perf_counter() - start
                 cell = {"dataset": name, "seed": seed, "attack": attack, "rate": rate}
                 cells.append({**cell, "accuracy": found, "seconds": round(seconds, 2)})
                 print(f"{name} seed {seed} {attack} {rate:.2f}: {found:.1f} ({seconds:.1f} s)", flush=True)
-                about = provenance(arguments.device, block_size=BLOCK_SIZE, epochs=EPOCHS, resampling=RESAMPLING)
+                about = provenance(arguments.device, **shared)
                 write_text(arguments.out, json.dumps({"about": about, "cells": cells}, indent=1))
     return cells
 
@@ -163,6 +191,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--datasets", nargs="+", default=["cora", "citeseer", "pubmed"])
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES)
+    parser.add_argument("--block-size", type=int, default=BLOCK_SIZE)
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="the block is resampled in the first 4/5 of them")
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=list(ATTACKS))
     print(table(run(parser.parse_args())))
 

@@ -20,15 +20,21 @@ def data_home() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory with the real data, which the library is pointed to; its cache is a fresh directory."""
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
+    """The library is pointed to the real data, if there are any, and to a fresh cache."""
     found = data_home()
-    if found is None or not found.is_dir():
-        pytest.skip("no real data here; set GRAPHMEND_DATA")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRAPHMEND_DATA", str(found))
+        patch.setenv("GRAPHMEND_DATA", str(found or ""))
         patch.setenv("GRAPHMEND_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield found
+
+
+@pytest.fixture(scope="module")
+def home(places: Path | None) -> Path:
+    """The directory with the real data."""
+    if places is None or not places.is_dir():
+        pytest.skip("no real data here; set GRAPHMEND_DATA")
+    return places
 
 
 @pytest.fixture

@@ -87,8 +87,8 @@ def test_mend_writes_a_graph_a_patch_that_reverts_it_and_a_report(work: Path, tm
         stored = json.loads((tmp_path / f"{name}.json").read_text())
         assert len(stored["history"]) == 10 and stored["reason"] is None
         assert set(stored["test"]) == {"before", "after"}
-        predicted = np.load(tmp_path / f"{name}.predictions.npz")
-        assert np.array_equal(predicted["logits"].argmax(1), predicted["prediction"])
+        with np.load(tmp_path / f"{name}.predictions.npz") as predicted:
+            assert np.array_equal(predicted["logits"].argmax(1), predicted["prediction"])
     assert not list(tmp_path.glob(".*")), "no temporary files are left"
 
 

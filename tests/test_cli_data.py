@@ -14,8 +14,9 @@ from graphmend.cli import app
 from graphmend.datasets.registry import DATASETS
 from real_data import home as home_fixture
 from real_data import nowhere as nowhere_fixture
+from real_data import places as places_fixture
 
-home, nowhere = home_fixture, nowhere_fixture
+home, nowhere, places = home_fixture, nowhere_fixture, places_fixture
 WIDE = {"COLUMNS": "250"}
 
 

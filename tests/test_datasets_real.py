@@ -25,9 +25,10 @@ from graphmend.datasets.synthetic_domains import BASES
 from graphmend.errors import GraphMendError
 from graphmend.files import digest
 from real_data import home as home_fixture
+from real_data import places as places_fixture
 
-home = home_fixture
-pytestmark = pytest.mark.usefixtures("home")
+home, places = home_fixture, places_fixture
+pytestmark = pytest.mark.usefixtures("places")
 
 REAL = ["cora", "citeseer", "pubmed", "cora-ood", "photo-ood", "twitch-e", "citation"]
 EMBEDDED = ["digits", "breast-cancer", "wine"]
@@ -40,7 +41,7 @@ class Loaded(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=[*REAL, *EMBEDDED, "csbm", pytest.param("fb100", marks=pytest.mark.slow)])
-def loaded(request: pytest.FixtureRequest, home: Path) -> Iterator[Loaded]:
+def loaded(request: pytest.FixtureRequest, places: Path | None) -> Iterator[Loaded]:
     name: str = request.param
     if missing_files(DATASETS[name]):
         pytest.skip(f"the files of {name} are not here")
@@ -129,7 +130,7 @@ def hashed(name: str) -> str:
     return digest(tensors, json.dumps(splits.meta, default=str))
 
 
-def test_the_same_seed_gives_the_same_data_in_every_process(home: Path) -> None:
+def test_the_same_seed_gives_the_same_data_in_every_process() -> None:
     names = [name for name in ("cora", "cora-ood", "wine", "csbm") if not missing_files(DATASETS[name])]
     code = "import sys, json, test_datasets_real as t; print(json.dumps([t.hashed(name) for name in sys.argv[1:]]))"
     command = [sys.executable, "-W", "ignore", "-c", code, *names]
@@ -147,7 +148,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_planetoid_labels_masks_and_normalisation(name: str) -> None:
+def test_planetoid_labels_masks_and_normalisation(name: str, home: Path) -> None:
     splits = planetoid(name)
     data = splits.train[0]
     assert torch.bincount(data.y).tolist() == LABELS[name]
@@ -191,7 +192,7 @@ def test_the_widths_of_facebook(home: Path) -> None:
     assert splits.train[1] is small
 
 
-def test_the_largest_school_needs_less_than_two_gigabytes() -> None:
+def test_the_largest_school_needs_less_than_two_gigabytes(home: Path) -> None:
     if missing_files(DATASETS["fb100"]):
         pytest.skip("the files of fb100 are not here")
     tracemalloc.start()

@@ -147,6 +147,7 @@ def test_missing_files_say_what_to_put_where(tmp_path: Path, monkeypatch: pytest
         raise OSError("no network")
 
     monkeypatch.setenv("GRAPHMEND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GRAPHMEND_DATA", raising=False)
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     with pytest.raises(GraphMendError, match=r"elliptic_bitcoin_dataset/elliptic_txs_features\.csv"):
         elliptic(data_dir=tmp_path)

@@ -603,6 +603,18 @@ def test_the_graphs_own_weights_reach_the_model(style: type[Weighted]) -> None:
         torch.testing.assert_close(frozen(data.x, data.edge_index, torch.ones_like(weight)), expected)
 
 
+def test_presence_multiplies_the_weights_a_model_takes_itself() -> None:
+    data, model = make_graph(edge_weight=edge_values()), seeded(lambda: DenseWeights(True))
+    presence = torch.rand(data.edge_index.size(1), generator=torch.Generator().manual_seed(2))
+    with FrozenGNN(model, data) as frozen, torch.no_grad():
+        assert frozen._choose_way() is native
+        weight = data.edge_weight * presence
+        torch.testing.assert_close(frozen(data.x, data.edge_index, presence), model(data.x, data.edge_index, weight))
+        torch.testing.assert_close(
+            frozen.embed(data.x, data.edge_index, presence), model.embed(data.x, data.edge_index, weight)
+        )
+
+
 @pytest.mark.parametrize("style", [*STYLES, pyg_sequential])
 def test_presence_multiplies_the_graphs_own_weights(style: Callable[[], nn.Module]) -> None:
     """w becomes w (1 - p), not only at 0 and 1."""
@@ -1191,8 +1203,10 @@ def test_a_forward_of_the_users_own_survives() -> None:
     original = model.a.forward
     model.a.forward = lambda x, edge_index: original(x, edge_index)
     mine = model.a.forward
-    with FrozenGNN(model, make_graph()) as frozen:
-        frozen.require_edge_weights()
+    data = make_graph()
+    with FrozenGNN(model, data) as frozen:
+        frozen(data.x, data.edge_index, torch.ones(data.edge_index.size(1)))
+        assert frozen._choose_way() is patched and model.a.forward is mine
     assert model.a.forward is mine
 
 
@@ -1240,8 +1254,11 @@ def test_a_model_that_writes_into_the_edges_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("made_inside", [False, True])
-def test_under_no_grad_and_inference_mode(mode: Callable[[], Any], made_inside: bool) -> None:
-    model = seeded(ByWeight)
+@pytest.mark.parametrize("make", [ByWeight, lambda: TwoConvs(Custom)], ids=["known layers", "custom layers"])
+def test_under_no_grad_and_inference_mode(
+    mode: Callable[[], Any], made_inside: bool, make: Callable[[], nn.Module]
+) -> None:
+    model = seeded(make)
     data = make_graph(edge_weight=edge_values())
     expected = GTrans(steps=10, budget=3)(model, data)
     with mode():

@@ -1037,6 +1037,9 @@ def test_one_call_passes_everything_on() -> None:
     assert len(seen) == 10 and torch.equal(result.data.x[rows], data.x[rows])
     adapter = GTrans(steps=3, edge_steps=0)
     assert_same_result(graphmend.mend(model, data, adapter), adapter(model, data))
+    other = make_model(make=lambda: basic("PNA"))
+    expected = GTrans(edge_steps=0)(other, data, seed=5, limits=Limits(frozen_nodes=rows))
+    assert_same_result(graphmend.mend(other, data, seed=5, limits=Limits(frozen_nodes=rows)), expected)
 
 
 def test_identity_predicts_and_changes_nothing() -> None:

@@ -51,8 +51,9 @@ def _fail(message: str, code: int) -> None:
 def log_to_stderr(quiet: bool) -> None:
     """Route the library's log to standard error."""
     level = logging.ERROR if quiet else logging.WARNING
-    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False)
-    logging.basicConfig(level=level, format="%(message)s", handlers=[handler], force=True)
+    handler = RichHandler(level, console=Console(stderr=True), show_time=False, show_path=False)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger("graphmend").handlers = [handler]
 
 
 def device_of(name: str) -> torch.device:

@@ -1,6 +1,7 @@
 """Data sets as :class:`Splits`, and the scenarios of the demo."""
 
 from graphmend.datasets.attack import attack_graph
+from graphmend.datasets.attacked import attacked
 from graphmend.datasets.digits_scenarios import Scenario, abnormal_features, shift, structure_attack
 from graphmend.datasets.embedded import embedded, knn_graph
 from graphmend.datasets.splits import Splits, node_mask
@@ -10,6 +11,7 @@ __all__ = [
     "Splits",
     "abnormal_features",
     "attack_graph",
+    "attacked",
     "embedded",
     "knn_graph",
     "node_mask",

@@ -131,7 +131,9 @@ class Blocks:
 
     def pairs(self, rng: np.random.Generator, count: int, homophily: float) -> tuple[Array, Array]:
         """Ends of ``count`` random edges: any node, and one of the same class with probability ``homophily``."""
-        first = self._at(rng.random(count) * self.high[-1])
+        point = rng.random(count)
+        point.sort()  # pairs may come in any order, and this one keeps the look-ups close together
+        first = self._at(point * self.high[-1])
         own = self.y[first]
         low, width = self.low[own], (self.high - self.low)[own]
         same = rng.random(count) < homophily
@@ -147,15 +149,24 @@ class Blocks:
 
 
 def block_edges(blocks: Blocks, count: int, homophily: float, seed: tuple[int, ...]) -> Array:
-    """Exactly ``count`` distinct undirected edges without self-loops, as sorted keys ``low * N + high``."""
+    """Exactly ``count`` distinct undirected edges without self-loops, as sorted keys ``low * N + high``.
 
-    def draw(rng: np.random.Generator, size: int) -> Array:
-        first, second = blocks.pairs(rng, size, homophily)
-        keys = np.minimum(first, second) * blocks.nodes + np.maximum(first, second)
-        keys[first == second] = -1
-        return keys
+    Edges within and between classes are counted out apart, so that the homophily holds in dense graphs too.
+    """
 
-    return distinct(draw, count, seed)
+    def keys(same: bool, size: int) -> Array:
+        def draw(rng: np.random.Generator, some: int) -> Array:
+            first, second = blocks.pairs(rng, some, float(same))
+            found = np.minimum(first, second) * blocks.nodes + np.maximum(first, second)
+            found[first == second] = -1
+            return found
+
+        return distinct(draw, size, (*seed, int(same)))
+
+    within = round(count * homophily)
+    found = np.concatenate([keys(True, within), keys(False, count - within)])
+    found.sort(kind="stable")  # two sorted runs: merged in linear time
+    return found
 
 
 def distinct(draw: Callable[[np.random.Generator, int], Array], count: int, seed: tuple[int, ...]) -> Array:

@@ -28,7 +28,7 @@ def products_size(
 
     The ends of an edge are drawn in proportion to Pareto weights, the second within the class of the first with
     probability 0.81; features are :math:`x_i = \mu_{y_i} + \varepsilon_i` with unit vectors :math:`\mu_c`. All of it is
-    generated in chunks. At full size the result takes 3 GB and its generation about twice that; nothing is cached.
+    generated in chunks. At full size the result takes 3 GB and its generation 4 GB at the most; nothing is cached.
 
     Args:
         seed: Accepted for uniformity; the graph is the same for every run.
@@ -66,6 +66,6 @@ DATASETS = {
         "none (one graph, split by popularity)",
         products_size,
         generated=True,
-        note="generated in the size of ogbn-products; 3 GB in memory, about 6 GB while it is generated",
+        note="generated in the size of ogbn-products; 3 GB in memory, 4 GB while it is generated",
     )
 }

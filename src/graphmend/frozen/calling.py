@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import Sequential as GraphSequential
 
 from graphmend.errors import GraphMendError
 
@@ -29,7 +28,9 @@ class Caller:
     def __init__(self, function: Callable[..., Any], leave_out: frozenset[str] = frozenset()) -> None:
         self.function = function
         self.leave_out = leave_out
-        named = [p for p in _parameters(function) if p.kind in (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)]
+        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
+        kinds = (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)
+        named = [p for p in signature.parameters.values() if p.kind in kinds]
         names = [p.name for p in named]
         required = [p.name for p in named if p.default is inspect.Parameter.empty]
         self.wants_data = len(required) == 1 and required[0] != "x" and "edge_index" not in names
@@ -65,11 +66,3 @@ class Caller:
         if self._by_name:
             return self.function(x=data.x, edge_index=data.edge_index, **found)
         return self.function(data.x, data.edge_index, **found)
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    if isinstance(function, GraphSequential):  # its forward takes anything, its arguments are declared beside it
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return [inspect.Parameter(name, kind) for name in function.signature.param_dict]
-    signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    return list(signature.parameters.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import KW_ONLY, dataclass, field
 
 import torch
@@ -65,7 +64,7 @@ class GRBCD:
         clean = graph = UndirectedGraph.of(data)
         budget = min(graph.count(self.rate, self.budget), graph.num_pairs)
         if budget == 0:
-            return copy.copy(data)
+            return graph.put_into(data)
         generator = torch.Generator(device=data.x.device).manual_seed(self.seed)
         epochs = min(self.epochs, budget)
         with target_of(

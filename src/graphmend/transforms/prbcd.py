@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -17,34 +16,14 @@ from graphmend.edges import project
 from graphmend.errors import choose, require
 from graphmend.progress import track
 from graphmend.transforms.attack_loss import LOSSES
+from graphmend.transforms.attack_steps import VARIANTS, Moment
 from graphmend.transforms.pairs import UndirectedGraph, check_rate
 from graphmend.transforms.random_block import Block
 from graphmend.transforms.target import Target, target_of
 
-__all__ = ["PRBCD", "VARIANTS"]
+__all__ = ["PRBCD"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What differs between two published implementations.
-
-    Args:
-        lr: Default step size.
-        signed: Steps ``lr * g / (|g| + 1e-8)`` (a fresh Adam each time) instead of a scaled gradient.
-        keeps_best: Go back to the block and ``p`` that did most harm, after resampling and at the end.
-    """
-
-    lr: float
-    signed: bool
-    keeps_best: bool
-
-
-VARIANTS = {
-    "official": Variant(lr=100.0, signed=False, keeps_best=True),
-    "port": Variant(lr=0.1, signed=True, keeps_best=False),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +40,15 @@ class PRBCD:
     random others (Algorithm 1, lines 9-14). At the end ``num_samples`` discrete graphs are tried, the :math:`n_B`
     largest :math:`p` first, then Bernoulli draws cut to the budget.
 
-    ``variant="official"`` steps along the gradient with :math:`\eta_t = \text{lr} \cdot
-    \max(\log_2(\text{pairs}/\text{block}), 1) \cdot n_B / 2N`, decaying by :math:`1/\sqrt{t}` after the first phase,
-    keeps the most harmful iterate and returns the sample with the lowest accuracy on the attacked nodes.
-    ``variant="port"`` is what the GTrans experiments ran: signed steps, no best iterate, and the sample with the
-    highest negative log-likelihood of the true labels on ``data.val_mask`` (without one, the criterion of the former).
+    Three variants differ in the step (:mod:`graphmend.transforms.attack_steps`) and in what is kept:
+
+    * ``"adaptive"`` scales the gradient so that the :math:`n_B` best pairs gain ``lr``, decaying by :math:`1/\sqrt t`
+      after the first phase; keeps the most harmful iterate; returns the sample with the lowest accuracy on the attacked
+      nodes. Ours; the strongest with few epochs.
+    * ``"official"`` is the same with the authors' step, :math:`\text{lr} \cdot \max(\log_2(\text{pairs} /
+      \text{block}), 1) \cdot n_B / 2N`.
+    * ``"port"`` is what the GTrans experiments ran: signed steps, the last iterate, and the sample with the highest
+      negative log-likelihood of the true labels on ``data.val_mask`` (without one, the criterion of the others).
 
     Model, input and random generators are left as they were.
 
@@ -82,8 +65,8 @@ class PRBCD:
         epochs: Gradient steps.
         resampling_epochs: Length of the first phase; by default three quarters of ``epochs``.
         loss: ``"tanh_margin"`` or ``"masked_cross_entropy"``.
-        variant: ``"official"`` or ``"port"``.
-        lr: Step size; by default the variant's, 100 or 0.1.
+        variant: ``"adaptive"``, ``"official"`` or ``"port"``.
+        lr: Step size; by default the variant's, 0.1, 100 or 0.1.
         num_samples: Discrete graphs tried at the end.
         seed: Seed of the blocks and the samples.
         progress: Show a progress bar.
@@ -107,7 +90,7 @@ class PRBCD:
     epochs: int = 400
     resampling_epochs: int | None = None
     loss: str = "tanh_margin"
-    variant: str = "official"
+    variant: str = "adaptive"
     lr: float | None = None
     num_samples: int = 20
     seed: int = 0
@@ -132,7 +115,7 @@ class PRBCD:
         graph = UndirectedGraph.of(data)
         budget = min(graph.count(self.rate, self.budget), graph.num_pairs)
         if budget == 0:
-            return copy.copy(data)
+            return graph.put_into(data)
         size = min(self.block_size, graph.num_pairs)
         require(
             size > budget or size == graph.num_pairs,
@@ -156,13 +139,15 @@ class PRBCD:
         self, target: Target, graph: UndirectedGraph, budget: int, generator: torch.Generator
     ) -> tuple[Block, Tensor]:
         variant = VARIANTS[self.variant]
+        lr = variant.lr if self.lr is None else self.lr
         first = 3 * self.epochs // 4 if self.resampling_epochs is None else self.resampling_epochs
         block = Block.random(graph, self.block_size, generator)
         p = target.x.new_zeros(block.pairs.numel())
         best, most = (block.pairs, p), (-math.inf, -math.inf)
         for epoch in track(range(self.epochs), "attacking", self.progress):
             gradient = target.gradient(block, p)
-            p = project(p + self._step(gradient, max(0, epoch - first), block, budget), budget)
+            now = Moment(budget, graph.num_nodes, graph.num_pairs, max(0, epoch - first))
+            p = project(p + variant.step(gradient, lr, now), budget)
             if variant.keeps_best:
                 harm = target.harm(block, top(p, budget))
                 if harm > most:
@@ -174,14 +159,6 @@ class PRBCD:
         if variant.keeps_best:
             block, p = _restored(block, *best)
         return block, p
-
-    def _step(self, gradient: Tensor, late: int, block: Block, budget: int) -> Tensor:
-        variant = VARIANTS[self.variant]
-        lr = variant.lr if self.lr is None else self.lr
-        if variant.signed:
-            return lr * gradient / (gradient.abs() + 1e-8)
-        searched = max(math.log2(block.graph.num_pairs / block.pairs.numel()), 1.0)
-        return lr * searched * budget / (2 * block.graph.num_nodes) / math.sqrt(late + 1) * gradient
 
     def _discretise(
         self, target: Target, data: Data, block: Block, p: Tensor, budget: int, generator: torch.Generator
