@@ -236,6 +236,10 @@ def test_supervised_reads_features_and_weights() -> None:
         return Supervised(some())(gcn, Data(x=x, edge_index=data.edge_index, edge_weight=weight, y=data.y))
 
     assert torch.autograd.gradcheck(loss, (x, weight))
+    logits = gcn(data.x, data.edge_index, weight.detach())[some()].log_softmax(1)
+    expected = -logits.gather(1, data.y[some()].view(-1, 1)).mean()
+    torch.testing.assert_close(loss(x, weight).detach(), expected)
+    assert all(g.any() for g in torch.autograd.grad(loss(x, weight), (x, weight)))
 
 
 def test_supervised_says_what_is_wrong() -> None:

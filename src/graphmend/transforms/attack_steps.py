@@ -66,7 +66,7 @@ class Variant:
 
 
 VARIANTS = {
-    "adaptive": Variant(adaptive, lr=0.1, keeps_best=True),
+    "adaptive": Variant(adaptive, lr=0.2, keeps_best=True),
     "official": Variant(official, lr=100.0, keeps_best=True),
     "port": Variant(signed, lr=0.1, keeps_best=False),
 }

@@ -66,7 +66,7 @@ class PRBCD:
         resampling_epochs: Length of the first phase; by default three quarters of ``epochs``.
         loss: ``"tanh_margin"`` or ``"masked_cross_entropy"``.
         variant: ``"adaptive"``, ``"official"`` or ``"port"``.
-        lr: Step size; by default the variant's, 0.1, 100 or 0.1.
+        lr: Step size; by default the variant's, 0.2, 100 or 0.1.
         num_samples: Discrete graphs tried at the end.
         seed: Seed of the blocks and the samples.
         progress: Show a progress bar.
