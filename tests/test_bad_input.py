@@ -263,7 +263,7 @@ def test_train_needs_labels_and_masks(tmp_path: Path) -> None:
     path = good_graph(tmp_path)
     complains(["train", "--graph", str(path), "--out", str(tmp_path / "m")], "has no train_mask, val_mask, test_mask")
     complains(["train", "--out", str(tmp_path / "m")], "give either --dataset or --graph")
-    complains(["train", "--dataset", "iris", "--out", str(tmp_path / "m")], "unknown embedded data set 'iris'")
+    complains(["train", "--dataset", "iris", "--out", str(tmp_path / "m")], "unknown data set 'iris'")
     complains(
         ["train", "--dataset", "wine", "--backbone", "mlp", "--out", str(tmp_path / "m")], "unknown backbone 'mlp'"
     )

@@ -19,7 +19,8 @@ from torch_geometric.data import Data
 
 from graphmend.checks import check_graph
 from graphmend.datasets.citation import citation
-from graphmend.datasets.fb100 import COLUMNS, SCHOOLS, LazyGraphs, fb100, one_hot
+from graphmend.datasets.fb100 import COLUMNS, SCHOOLS, fb100, one_hot
+from graphmend.datasets.lazy import LazyGraphs
 from graphmend.datasets.photo import photo_graph
 from graphmend.datasets.planetoid import planetoid, planetoid_graph, read_pickle, row_normalise
 from graphmend.datasets.twitch import COUNTRIES, twitch

@@ -1050,3 +1050,35 @@ def test_identity_predicts_and_changes_nothing() -> None:
     assert torch.equal(result.logits, model.eval()(data.x, data.edge_index))
     assert result.reason is None and result.history == [] and result.summary()["feature_rows_changed"] == 0
     assert result.patch.num_rows == result.patch.num_removed == result.patch.num_added == 0
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gpr", "appnp", "airgnn"])
+def test_the_embed_of_our_own_backbones_is_the_one_that_is_used(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    from graphmend.nn import build
+
+    model, calls = build(name, IN, HID, OUT).double(), []
+    own = type(model).embed
+
+    class Counted(type(model)):  # type: ignore[misc]
+        def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+            calls.append(1)
+            return own(self, x, edge_index, edge_weight)
+
+    model.__class__ = Counted
+    with caplog.at_level(logging.WARNING):
+        result = GTrans(steps=5)(model, make_graph())
+    assert result.reason is None and "embed" not in caplog.text
+    assert len(calls) >= 3 * 5
+
+
+def test_limits_leave_features_alone_that_are_not_learned() -> None:
+    data = make_graph()
+    result = GTrans(feature_steps=0)(make_model(), data, limits=Limits(minimum=0.0, maximum=0.1))
+    assert torch.equal(result.data.x, data.x)
+
+
+def test_pairs_of_nodes_beside_the_edges_are_no_edge_attributes() -> None:
+    data = make_graph()
+    data.edge_label_index = data.edge_index.flip(1)
+    result = GTrans(budget=0.2)(make_model(), data)
+    assert result.reason is None and torch.equal(result.data.edge_label_index, data.edge_label_index)

@@ -254,7 +254,8 @@ class _Run:
 
     def _discretise(self) -> tuple[Tensor, Tensor]:
         """Lines 14 to 21 of Algorithm 1: among discrete graphs within budget, the one with the lowest loss."""
-        self.limits.finish(self.x, self.data.x)
+        if any(step.kind == "feature" for step in self.history):
+            self.limits.finish(self.x, self.data.x)
         if not bool(torch.isfinite(self.x).all()):
             raise _Stopped("the mended features are not finite; take a smaller lr_feature")
         none = self.data.edge_index[:, :0]

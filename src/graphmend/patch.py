@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.edge_attributes import edge_attribute_names
 from graphmend.errors import GraphMendError, require
 from graphmend.files import digest, read_safetensors, write_safetensors
 
@@ -180,15 +181,8 @@ def _edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[s
     What is edge-level shows in the sizes, and those may coincide by chance once edges are gone: of a mended graph, the
     attributes are those with the ``names`` the original had.
     """
-    tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-    if names is None:
-        names = [name for name, value in tensors.items() if data.is_edge_attr(name) and _dim(data, name, value) == 0]
-    others = {name: value for name, value in sorted(tensors.items()) if name in names and name != "edge_index"}
-    return {"edge_index": data.edge_index.t(), **others}
-
-
-def _dim(data: Data, name: str, value: Tensor) -> int:
-    return int(data.__cat_dim__(name, value))  # pairs such as edge_label_index run along the last one
+    chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
+    return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
 
 
 def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:

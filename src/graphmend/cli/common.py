@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, ParamSpec
 
 import torch
@@ -18,6 +19,10 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object in
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 Device = Annotated[str, typer.Option(help="'cpu', 'cuda' or 'cuda:1'.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no messages.")]
+
+DataDir = Annotated[
+    Path | None, typer.Option(help="Directory to look in first; then GRAPHMEND_DATA and the cache.", show_default=False)
+]
 
 P = ParamSpec("P")
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
+from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files
 from graphmend.datasets.sources import find
@@ -25,9 +25,6 @@ from graphmend.progress import track
 data_app = typer.Typer(
     help="Data sets: list them, check them against the published statistics, fetch them.", no_args_is_help=True
 )
-DataDir = Annotated[
-    Path | None, typer.Option(help="Directory to look in first; then GRAPHMEND_DATA and the cache.", show_default=False)
-]
 BEGIN, END = "<!-- begin: written by 'graphmend data check' -->", "<!-- end -->"
 SIZES = ("nodes", "edges", "features", "classes")
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
-from graphmend.datasets.embedded import EMBEDDED
+from graphmend.datasets.registry import DATASETS
 from graphmend.errors import listed
 from graphmend.files import read_safetensors
 from graphmend.graph_files import load_graph
@@ -50,7 +50,7 @@ def _installation(device: torch.device) -> dict[str, Any]:
         "backbones": listed(BACKBONES),
         "surrogates": listed([*SURROGATES, "supervised"]),
         "views": listed(VIEWS),
-        "embedded data sets": listed(EMBEDDED),
+        "data sets": listed(DATASETS),
     }
 
 

@@ -11,11 +11,12 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 from torch_geometric.data import Data
 
-from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
-from graphmend.datasets.embedded import EMBEDDED, embedded
-from graphmend.datasets.splits import Splits
+from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
+from graphmend.datasets.registry import load
+from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import listed, require
 from graphmend.graph_files import load_graph
 from graphmend.metrics import scores
@@ -27,7 +28,7 @@ from graphmend.training import ERM
 @reported
 def train(
     out: Annotated[Path, typer.Option(help="Checkpoint to write, .safetensors.")],
-    dataset: Annotated[str | None, typer.Option(help=f"Embedded data set: {listed(EMBEDDED)}.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="A data set, see 'graphmend data list'.")] = None,
     graph: Annotated[Path | None, typer.Option(help="Your graph with y, train_mask, val_mask and test_mask.")] = None,
     backbone: Annotated[str, typer.Option(help=f"One of {listed(BACKBONES)}.")] = "gcn",
     hidden_channels: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 64,
@@ -37,6 +38,7 @@ def train(
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.01,
     weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 5e-4,
     epochs: Annotated[int, typer.Option(help="Epochs.")] = 200,
+    data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -45,17 +47,16 @@ def train(
     """Train a backbone by plain empirical risk minimisation and save the best validation epoch."""
     log_to_stderr(quiet)
     where = device_of(device)
-    splits = _splits(dataset, graph)
+    splits = _splits(dataset, graph, seed, data_dir)
     train, val, test = ([data.to(where) for data in part] for part in (splits.train, splits.val, splits.test))
     splits = replace(splits, train=train, val=val, test=test)
     first = splits.train[0]
-    classes = int(splits.meta["classes"])
     torch.manual_seed(seed)
     net = build(
         backbone,
         first.x.size(1),
         hidden_channels,
-        classes,
+        int(splits.meta["classes"]),
         num_layers=num_layers,
         dropout=dropout,
         batch_norm=batch_norm,
@@ -65,9 +66,7 @@ def train(
     save_model(net, out)
     report: dict[str, Any] = {"model": str(out), "backbone": backbone}
     for name, part in (("train", train), ("validation", val), ("test", test)):
-        with torch.no_grad():
-            logits = net(part[0].x, part[0].edge_index, part[0].get("edge_weight"))
-        report[name] = scores(logits, part[0].y, part[0].mask)
+        report[name] = _scores(net, part)
     report["provenance"] = provenance(where, seed=seed)
     if json_:
         typer.echo(json.dumps(report))
@@ -80,10 +79,17 @@ def train(
         Console().print(table)
 
 
-def _splits(dataset: str | None, graph: Path | None) -> Splits:
+@torch.no_grad()
+def _scores(net: nn.Module, part: list[Data]) -> dict[str, float]:
+    """The scores over all nodes of several graphs that count."""
+    logits = [net(data.x, data.edge_index, data.get("edge_weight"))[node_mask(data)] for data in part]
+    return scores(torch.cat(logits), torch.cat([data.y.view(-1)[node_mask(data)] for data in part]))
+
+
+def _splits(dataset: str | None, graph: Path | None, seed: int, data_dir: Path | None) -> Splits:
     require((dataset is None) != (graph is None), "give either --dataset or --graph")
     if dataset is not None:
-        return embedded(dataset)
+        return load(dataset, seed=seed, data_dir=data_dir)
     assert graph is not None
     data = load_graph(graph)
     missing = [name for name in ("y", "train_mask", "val_mask", "test_mask") if data.get(name) is None]

@@ -4,9 +4,11 @@ from graphmend.datasets.attack import attack_graph
 from graphmend.datasets.attacked import attacked
 from graphmend.datasets.digits_scenarios import Scenario, abnormal_features, shift, structure_attack
 from graphmend.datasets.embedded import embedded, knn_graph
+from graphmend.datasets.registry import DATASETS, load
 from graphmend.datasets.splits import Splits, node_mask
 
 __all__ = [
+    "DATASETS",
     "Scenario",
     "Splits",
     "abnormal_features",
@@ -14,6 +16,7 @@ __all__ = [
     "attacked",
     "embedded",
     "knn_graph",
+    "load",
     "node_mask",
     "shift",
     "structure_attack",

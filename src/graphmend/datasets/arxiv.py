@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.elliptic import Array, Member, read_table
+from graphmend.datasets.csv_files import Array, Member, read_table
 from graphmend.datasets.sources import Source, cached_arrays, download, find
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, require

@@ -10,10 +10,9 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
+from graphmend.datasets.arrays import AGAIN, dense_rows, read_mat, read_named, undirected
 from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.embedded import stratified_parts
-from graphmend.datasets.fb100 import read_mat
-from graphmend.datasets.photo import AGAIN, dense_rows, read_named, undirected
 from graphmend.datasets.sources import Source, find, locate
 from graphmend.datasets.splits import Splits
 from graphmend.errors import choose, require

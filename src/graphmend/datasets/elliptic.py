@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +13,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.csv_files import Array, Member, read_table
 from graphmend.datasets.sources import Source, cached_arrays, download, find
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import GraphMendError, require
-from graphmend.files import BROKEN, first_line
 from graphmend.metrics.scores import score
 
-__all__ = ["DATASETS", "elliptic", "grouped_scores", "read_table"]
+__all__ = ["DATASETS", "elliptic", "grouped_scores"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Member = Path | zipfile.Path  # a file on its own, or one inside a zip archive
 
 FOLDER = "elliptic_bitcoin_dataset"
 FILES = ("elliptic_txs_features", "elliptic_txs_classes", "elliptic_txs_edgelist")
@@ -91,51 +85,6 @@ def grouped_scores(logits: Sequence[Tensor], splits: Splits, rounded: bool = Fal
         value = score(splits.metric, pooled, y)
         found.append(round(value, 2) if rounded else value)
     return found
-
-
-def read_table(path: Member, dtype: Any, header: Sequence[str] = (), ndmin: Literal[1, 2] = 1) -> Array:
-    """A csv file (or .csv.gz) as an array, streamed line by line through NumPy's parser.
-
-    Args:
-        path: The file, on its own or inside a zip archive.
-        dtype: Of one row: a plain one with ``ndmin=2``, or a structured one.
-        header: Names of the columns wanted; the first line must list them. Without names there is no header line.
-        ndmin: As in ``np.loadtxt``.
-    """
-    try:
-        with _text(path) as file:
-            columns = _columns(path, file.readline(), header) if header else None
-            first = file.readline()
-            require(bool(first.strip()), f"{path} holds no rows; fetch it again")
-            table: Array = np.loadtxt(
-                chain([first], file), dtype, comments=None, delimiter=",", quotechar='"', usecols=columns, ndmin=ndmin
-            )
-    except GraphMendError:
-        raise
-    except UnicodeDecodeError as error:
-        raise GraphMendError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    except BROKEN as error:
-        reason = first_line(error).split(";")[0]
-        raise GraphMendError(f"{path} cannot be read as csv ({reason}); fetch it again") from error
-    return table
-
-
-@contextmanager
-def _text(path: Member) -> Iterator[TextIO]:
-    require(path.exists(), f"there is no file {path}; put it there or choose another --data-dir")
-    with path.open("rb") as raw:
-        stream: Any = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw
-        with io.TextIOWrapper(stream, encoding="utf-8-sig") as text:
-            yield text
-
-
-def _columns(path: Member, line: str, wanted: Sequence[str]) -> list[int]:
-    names = [name.strip().strip('"') for name in line.split(",")]
-    for name in wanted:
-        require(
-            name in names, f"{path} has no column {name!r} (its first line is {line.strip()[:60]!r}); fetch it again"
-        )
-    return [names.index(name) for name in wanted]
 
 
 def _locate(name: str, data_dir: str | Path | None) -> Path:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import struct
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.datasets.arrays import AGAIN, Array, array_names, read_mat, read_named, undirected
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.photo import AGAIN, Array, array_names, read_named, undirected
+from graphmend.datasets.lazy import LazyGraphs
 from graphmend.datasets.sources import Source, data_dirs, download
 from graphmend.datasets.splits import Splits
-from graphmend.errors import GraphMendError, require
-from graphmend.files import BROKEN, first_line
+from graphmend.errors import require
 
-__all__ = ["DATASETS", "LazyGraphs", "fb100", "one_hot", "read_mat"]
+__all__ = ["DATASETS", "fb100", "one_hot"]
 
 NPZ, FOLDER = "facebook100.npz", "facebook100"
 TRIPLES = (
@@ -106,65 +101,6 @@ def fb100(*, seed: int = 0, data_dir: str | Path | None = None, triple: int = 0)
     return Splits(**graphs, metric="accuracy", task="binary", meta=meta)
 
 
-class LazyGraphs(list[Data]):
-    """A list of graphs that are built when they are asked for.
-
-    Args:
-        builders: One function per graph.
-        keep: Whether a graph stays once it was built, as it should when every epoch visits it. Otherwise it lives as
-            long as somebody else holds it, and is built again after that.
-    """
-
-    def __init__(self, builders: Sequence[Callable[[], Data]], *, keep: bool) -> None:
-        super().__init__()
-        self._builders, self._keep = list(builders), keep
-        self._kept: dict[int, Data] = {}
-        self._alive: weakref.WeakValueDictionary[int, Data] = weakref.WeakValueDictionary()
-
-    def __len__(self) -> int:
-        return len(self._builders)
-
-    def __iter__(self) -> Iterator[Data]:
-        return (self._get(index) for index in range(len(self)))
-
-    def __reversed__(self) -> Iterator[Data]:
-        return (self._get(index) for index in reversed(range(len(self))))
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Data: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Data]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Data | list[Data]:
-        chosen = range(len(self))[index]
-        return self._get(chosen) if isinstance(chosen, int) else [self._get(each) for each in chosen]
-
-    def __add__(self, other: list[Any]) -> list[Any]:
-        return [*self, *other]
-
-    def __radd__(self, other: list[Data]) -> list[Data]:
-        return [*other, *self]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)  # a copy is an ordinary list
-
-    def __repr__(self) -> str:
-        return f"LazyGraphs({len(self)} graphs, {len(self._alive)} built)"
-
-    def _get(self, index: int) -> Data:
-        graph = self._alive.get(index)
-        if graph is None:
-            graph = self._alive[index] = self._builders[index]()
-        if self._keep:
-            self._kept[index] = graph
-        return graph
-
-
 def one_hot(codes: Array, categories: dict[str, Array]) -> Tensor:
     """One column per category; an attribute with two categories has a single column, for the second of them.
 
@@ -214,17 +150,6 @@ def _local_info(path: Path, school: str) -> Array:
     fits = found.ndim == 2 and found.shape[1] == 7 and len(found) > 0 and found.dtype.kind in "iuf"
     require(fits, f"{path}: the attributes of {school} are not a table of seven columns; {AGAIN}")
     return found.astype(np.int64)
-
-
-def read_mat(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Some variables of a MATLAB file; the others are not read."""
-    try:
-        found = loadmat(path, variable_names=list(names))
-    except (*BROKEN, MatReadError, TypeError, IndexError, OverflowError, struct.error, MemoryError) as error:
-        raise GraphMendError(f"{path} is not a readable MATLAB file ({first_line(error)}); {AGAIN}") from error
-    missing = [name for name in names if name not in found]
-    require(not missing, f"{path} has no variable {' and no '.join(missing)}; {AGAIN}")
-    return {name: found[name] for name in names}
 
 
 def _find_schools(data_dir: str | Path | None) -> dict[str, Path]:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.datasets.arrays import AGAIN, Array, compressed_rows, node_ids, plain_graph, read_named, undirected
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.photo import AGAIN, Array, compressed_rows, node_ids, plain_graph, read_named, undirected
 from graphmend.datasets.sources import Source, find, locate
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, choose, require

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.datasets.arrays import AGAIN, Array, dense_rows, node_ids, read_named, undirected
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.photo import AGAIN, Array, dense_rows, node_ids, read_named, undirected
 from graphmend.datasets.sources import Source, find, locate
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, require

@@ -177,9 +177,10 @@ class FrozenGNN:
             return None
         own = Caller(method, self._forward.leave_out)
         data = copy.copy(self._data)
-        data.x = data.x.clone().requires_grad_().clone()
         try:
-            z = own(data)
+            with torch.enable_grad():  # even where only the value of Z is wanted
+                data.x = data.x.clone().requires_grad_().clone()
+                z = own(data)
         except Exception as error:
             _LOG.warning("the model's own embed is not used, it fails on this graph (%s)", _first_line(error))
             return None

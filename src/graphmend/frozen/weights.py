@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import SumAggregation
 
+from graphmend.edge_attributes import edge_attribute_names
 from graphmend.errors import UnsupportedLayerError, require
 from graphmend.frozen.calling import Caller
 from graphmend.frozen.convolutions import weighted_forward, why_unsupported
@@ -107,11 +108,9 @@ def convolutions(model: nn.Module) -> list[tuple[str, MessagePassing]]:
 def without_edges(data: Data, keep: Tensor) -> Data:
     """A copy of ``data`` with only the edges in ``keep``."""
     out = copy.copy(data)
-    for name, value in data.to_dict().items():
-        if name == "edge_index":
-            out.edge_index = value[:, keep]
-        elif isinstance(value, Tensor) and data.is_edge_attr(name):
-            out[name] = value[keep]
+    out.edge_index = data.edge_index[:, keep]
+    for name in edge_attribute_names(data):
+        out[name] = data[name][keep]
     return out
 
 
@@ -122,15 +121,15 @@ def with_more_edges(data: Data, edge_index: Tensor) -> Data:
     more = edge_index.size(1) - data.edge_index.size(1)
     if more == 0:
         return out
-    for name, value in data.to_dict().items():
-        if name != "edge_index" and isinstance(value, Tensor) and data.is_edge_attr(name):
-            width = value[0].numel()
-            require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
-            require(
-                width == 1,
-                f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",
-            )
-            out[name] = torch.cat([value, value.new_ones((more, *value.shape[1:]))])
+    for name in edge_attribute_names(data):
+        value = data[name]
+        width = value[0].numel()
+        require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
+        require(
+            width == 1,
+            f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",
+        )
+        out[name] = torch.cat([value, value.new_ones((more, *value.shape[1:]))])
     return out
 
 
