@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.datasets import attacked
 from graphmend.errors import GraphMendError
 from graphmend.nn import GCN, SAGE
 from graphmend.transforms import GRBCD, PRBCD, FeatureNoise, Jaccard, RandomEdges
 from graphmend.transforms.jaccard import edge_similarity
-from graphmend.transforms.pairs import UndirectedGraph, pair_number, pair_of, random_pairs
 from graphs import DEVICES, rng, undirected
 
 ATTACKS: dict[str, Callable[..., Any]] = {
@@ -120,37 +117,6 @@ def test_budget_and_symmetry_on_any_graph(
     assert changed == budget or name != "random"
 
 
-@given(n=st.integers(2, 60))
-def test_pair_numbers_count_the_upper_triangle(n: int) -> None:
-    i, j = torch.triu_indices(n, n, 1)
-    numbers = torch.arange(n * (n - 1) // 2)
-    assert torch.equal(pair_number(i, j, n), numbers)
-    assert torch.equal(pair_of(numbers, n), torch.stack([i, j]))
-
-
-def test_pair_numbers_are_exact_for_millions_of_nodes() -> None:
-    n = 100_000_000
-    i = torch.cat([torch.arange(50), torch.randint(n - 2, (1000,), generator=rng()), n - 2 - torch.arange(50)])
-    for j in (i + 1, torch.full_like(i, n - 1)):
-        assert torch.equal(pair_of(pair_number(i, j, n), n), torch.stack([i, j]))
-
-
-@pytest.mark.parametrize(("count", "total"), [(0, 10), (10, 10), (3, 10), (40, 1000), (900, 1000)])
-def test_random_pairs_are_distinct_and_uniform(count: int, total: int) -> None:
-    without = torch.tensor([2, 5]) if count + 2 <= total else None
-    times = torch.zeros(total)
-    for seed in range(400):
-        drawn = random_pairs(count, total, rng(seed), without)
-        assert drawn.numel() == count
-        assert torch.equal(drawn, drawn.unique())
-        times[drawn] += 1
-    if without is not None:
-        assert times[without].sum() == 0
-    expected = 400 * count / (total - (0 if without is None else 2))
-    rest = times if without is None else times[torch.arange(total) % 1000 != 2]
-    assert (rest[rest > 0] - expected).abs().max() <= 5.5 * max(expected, 1) ** 0.5 if count else True
-
-
 def test_random_edges_adds_exactly_so_many_non_edges() -> None:
     data = graph()
     edges = sum(i < j for i, j in pairs(data.edge_index))
@@ -237,36 +203,6 @@ def test_jaccard_takes_weights_along_keeps_loops_and_works_in_chunks(monkeypatch
     assert torch.equal(Jaccard(0.9)(data).edge_index, whole.edge_index)
 
 
-def test_attacked_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHMEND_CACHE", str(tmp_path))
-    data, model = graph(), gcn()
-    calls: list[int] = []
-    run = PRBCD.__call__
-
-    def counted(self: PRBCD, data: Data) -> Data:
-        calls.append(1)
-        return run(self, data)
-
-    monkeypatch.setattr(PRBCD, "__call__", counted)
-    options: dict[str, Any] = {"rate": 0.2, "epochs": 3, "nodes": data.val_mask}
-    first = attacked(data, model, PRBCD, **options)
-    again = attacked(data, copy.deepcopy(model), PRBCD, progress=False, **options)
-    assert len(calls) == 1
-    assert torch.equal(first.edge_index, again.edge_index)
-    assert torch.equal(first.edge_index, run(PRBCD(model, **options), data).edge_index)
-    check(data, first)
-    other = copy.copy(data)
-    other.x = data.x + 1
-    attacked(other, model, PRBCD, **options)
-    attacked(data, gcn(1), PRBCD, **options)
-    attacked(data, model, PRBCD, **{**options, "seed": 1})
-    attacked(data, model, PRBCD, **{**options, "nodes": ~data.val_mask})
-    assert len(calls) == 5
-    attacked(data, model, GRBCD, rate=0.2, epochs=2)
-    with pytest.raises(GraphMendError, match="dataclass"):
-        attacked(data, model, lambda model: FeatureNoise())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -316,13 +252,6 @@ def test_bad_graphs(name: str) -> None:
 def test_bad_purifier(arguments: dict[str, Any]) -> None:
     with pytest.raises(GraphMendError, match="got"):
         Jaccard(**arguments)
-
-
-def test_flipping_twice_gives_the_graph_back() -> None:
-    edges = UndirectedGraph.of(graph(loops=True))
-    flips = random_pairs(30, edges.num_pairs, rng(1))
-    assert torch.equal(edges.flipped(flips).flipped(flips).edge_index(), edges.edge_index())
-    assert torch.equal(edges.changes_to(edges.flipped(flips)), flips)
 
 
 @pytest.mark.parametrize("kind", ["swap", "marginal", "zero", "scale"])

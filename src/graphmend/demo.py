@@ -26,8 +26,8 @@ from graphmend.transforms import DropEdge
 
 ADAPTERS: dict[str, list[dict[str, float]]] = {
     "shift": [{"lr_feature": lr, "steps": steps} for lr, steps in product((3e-3, 1e-2, 3e-2), (10, 20))],
-    "abnormal features": [{"lr_feature": lr, "weight": w} for lr, w in product((0.03, 0.1, 0.3), (0.01, 1.0))],
-    "structure attack": [{"lr_feature": lr, "budget": b} for lr, b in product((1e-3, 1e-2), (0.1, 0.3))],
+    "abnormal features": [{"lr_feature": lr} for lr in (0.03, 0.1, 0.3)],
+    "structure attack": [{"budget": budget} for budget in (0.1, 0.3)],
 }
 """The settings each scenario chooses from, by the accuracy on its validation target."""
 
@@ -101,9 +101,19 @@ def run_demo(seeds: int = 5, *, first_seed: int = 0, device: str = "cpu", progre
     Step sizes are chosen per seed and scenario on the scenario's validation target; test labels serve the final score
     only.
     """
-    start, demo = time.perf_counter(), Demo()
+    start, demo, threads = time.perf_counter(), Demo(), torch.get_num_threads()
+    torch.set_num_threads(1)  # graphs this small gain nothing from a second thread, and lose much on a busy machine
+    try:
+        _fill(demo, range(first_seed, first_seed + seeds), device, progress)
+    finally:
+        torch.set_num_threads(threads)
+    demo.seconds = time.perf_counter() - start
+    return demo
+
+
+def _fill(demo: Demo, seeds: range, device: str, progress: bool) -> None:
     shifted, splits = _to(shift(), device), _splits_to(embedded("digits"), device)
-    tasks = list(product(range(first_seed, first_seed + seeds), ADAPTERS))
+    tasks = list(product(seeds, ADAPTERS))
     models: dict[str, nn.Module] = {}
     for seed, name in track(tasks, "demo", progress):
         if name == "shift":  # a new seed: one model for new graphs, one for harm to the graph it was trained on
@@ -112,10 +122,8 @@ def run_demo(seeds: int = 5, *, first_seed: int = 0, device: str = "cpu", progre
         scenario = shifted if name == "shift" else _harm(name, model, splits, seed)
         outcome, embeddings = _compare(model, scenario, seed)
         demo.outcomes.append(outcome)
-        if seed == first_seed:
+        if seed == seeds[0]:
             demo.embeddings.append(embeddings)
-    demo.seconds = time.perf_counter() - start
-    return demo
 
 
 def _harm(name: str, model: nn.Module, splits: Splits, seed: int) -> Scenario:
@@ -131,13 +139,13 @@ def adapter_for(scenario: str, data: Data, settings: dict[str, float]) -> GTrans
         return GTrans(view, lr_feature=settings["lr_feature"], steps=int(settings["steps"]))
     known = Supervised(data.train_mask)
     if scenario == "abnormal features":
-        return GTrans(known + settings["weight"] * view, lr_feature=settings["lr_feature"])
+        return GTrans(known + 0.01 * view, lr_feature=settings["lr_feature"])
     return GTrans(
         known + 1.0 * view,
         steps=40,
         feature_steps=1,
         edge_steps=4,
-        lr_feature=settings["lr_feature"],
+        lr_feature=0.01,
         budget=settings["budget"],
     )
 
@@ -182,7 +190,7 @@ def _train(splits: Splits, seed: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = GCN(64, 64, 10, dropout=0.5).to(splits.train[0].x.device)
-    return ERM(lr=0.01, weight_decay=5e-4, epochs=150, optimizer="adam", seed=seed)(model, splits)
+    return ERM(lr=0.01, weight_decay=5e-4, epochs=100, optimizer="adam", seed=seed)(model, splits)
 
 
 def _splits_to(splits: Splits, device: str) -> Splits:

@@ -40,7 +40,10 @@ def adaptive(gradient: Tensor, lr: float, now: Moment) -> Tensor:
 
 
 def official(gradient: Tensor, lr: float, now: Moment) -> Tensor:
-    r"""The authors' rule, :math:`\text{lr} \cdot \max(\log_2(\text{pairs}/\text{block}), 1) \cdot n_B / 2N / \sqrt t`."""
+    r"""The step of the authors' code, proportional to the budget and larger for a block that is a smaller part of all.
+
+    .. math:: \text{lr} \cdot \max(\log_2(\text{pairs} / \text{block}), 1) \cdot \frac{n_B}{2N} \cdot \frac{g}{\sqrt t}
+    """
     searched = max(math.log2(now.num_pairs / gradient.numel()), 1.0)
     return gradient * (lr * searched * now.budget / (2 * now.num_nodes) / math.sqrt(now.late + 1))
 

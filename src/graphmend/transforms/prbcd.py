@@ -147,7 +147,7 @@ class PRBCD:
         for epoch in track(range(self.epochs), "attacking", self.progress):
             gradient = target.gradient(block, p)
             now = Moment(budget, graph.num_nodes, graph.num_pairs, max(0, epoch - first))
-            p = project(p + variant.step(gradient, lr, now), budget)
+            p = _projected(p + variant.step(gradient, lr, now), budget)
             if variant.keeps_best:
                 harm = target.harm(block, top(p, budget))
                 if harm > most:
@@ -203,6 +203,12 @@ def samples(p: Tensor, budget: int, number: int, generator: torch.Generator) -> 
         surplus = max(0, drawn.numel() - budget)
         flips[drawn[torch.randperm(drawn.numel(), generator=generator, device=p.device)[:surplus]]] = False
         yield flips
+
+
+def _projected(p: Tensor, budget: int) -> Tensor:
+    """The projection onto the budget; entries up to 0, mostly half of them, end at 0 and need no work."""
+    positive = (p > 0).nonzero().view(-1)
+    return torch.zeros_like(p).index_copy_(0, positive, project(p[positive], budget))
 
 
 def _restored(block: Block, pairs: Tensor, p: Tensor) -> tuple[Block, Tensor]:

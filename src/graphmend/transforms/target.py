@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import UnsupportedLayerError, choose, require
 from graphmend.frozen import FrozenGNN
+from graphmend.frozen.state import plain
 from graphmend.transforms.attack_loss import LOSSES, Loss, class_scores
 from graphmend.transforms.random_block import Block
 
@@ -101,13 +102,7 @@ def target_of(
             low >= 0 and high < classes,
             f"labels of attacked nodes must be in 0..{classes - 1} (got {low}..{high}); leave other nodes out of nodes",
         )
-        yield Target(frozen, frozen_features(data), nodes, labels.long(), choose("loss", loss, LOSSES))
-
-
-def frozen_features(data: Data) -> Tensor:
-    """The features, without a gradient of their own."""
-    x: Tensor = data.x
-    return x.clone() if x.is_inference() else x.detach()
+        yield Target(frozen, plain(data).x, nodes, labels.long(), choose("loss", loss, LOSSES))
 
 
 def _all(x: Tensor) -> Tensor:
