@@ -12,8 +12,8 @@ test: lint types
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto
 
 lint: $(READY)
-	$(VENV)/bin/ruff check
-	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check src tests benchmarks
+	$(VENV)/bin/ruff format --check src tests benchmarks
 
 types: $(READY)
 	$(VENV)/bin/mypy
