@@ -120,10 +120,10 @@ def _fill(demo: Demo, seeds: range, device: str, progress: bool) -> None:
             models = {"inductive": _train(shifted.splits, seed), "transductive": _train(splits, seed)}
         model = models["inductive" if name == "shift" else "transductive"]
         scenario = shifted if name == "shift" else _harm(name, model, splits, seed)
-        outcome, embeddings = _compare(model, scenario, seed)
+        outcome = _compare(model, scenario, seed)
         demo.outcomes.append(outcome)
         if seed == seeds[0]:
-            demo.embeddings.append(embeddings)
+            demo.embeddings.append(_embeddings(model, scenario, outcome))
 
 
 def _harm(name: str, model: nn.Module, splits: Splits, seed: int) -> Scenario:
@@ -150,7 +150,7 @@ def adapter_for(scenario: str, data: Data, settings: dict[str, float]) -> GTrans
     )
 
 
-def _compare(model: nn.Module, scenario: Scenario, seed: int) -> tuple[Outcome, Embeddings]:
+def _compare(model: nn.Module, scenario: Scenario, seed: int) -> Outcome:
     start = time.perf_counter()
 
     def accuracy(adapter: Callable[..., Any], data: Data) -> float:
@@ -161,7 +161,7 @@ def _compare(model: nn.Module, scenario: Scenario, seed: int) -> tuple[Outcome, 
     tried = [(accuracy(adapter_for(name, target, s), target), -k) for k, s in enumerate(ADAPTERS[name])]
     validation_after, first = max(tried)
     chosen = ADAPTERS[name][-first]
-    outcome = Outcome(
+    return Outcome(
         scenario=name,
         seed=seed,
         clean=mean(accuracy(Identity(), data) for data in scenario.clean),
@@ -172,12 +172,16 @@ def _compare(model: nn.Module, scenario: Scenario, seed: int) -> tuple[Outcome, 
         validation_after=validation_after,
         seconds=time.perf_counter() - start,
     )
+
+
+def _embeddings(model: nn.Module, scenario: Scenario, outcome: Outcome) -> Embeddings:
     hardest = scenario.tests[-1]
     mask = node_mask(hardest)
-    results = [adapt(model, hardest, seed=seed) for adapt in (Identity(), adapter_for(name, hardest, chosen))]
+    adapters = (Identity(), adapter_for(scenario.name, hardest, outcome.chosen))
+    results = [adapt(model, hardest, seed=outcome.seed) for adapt in adapters]
     before, after = (_embed(model, result.data)[mask].cpu() for result in results)
     right = (100 * score("accuracy", result.logits, hardest.y, mask) for result in results)
-    return outcome, Embeddings(name, hardest.y[mask].cpu(), before, after, *right)
+    return Embeddings(scenario.name, hardest.y[mask].cpu(), before, after, *right)
 
 
 @torch.no_grad()
