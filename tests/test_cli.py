@@ -167,3 +167,46 @@ def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> Non
     bad = subprocess.run([*command, "info", "missing.npz"], capture_output=True, text=True, cwd=tmp_path)
     assert bad.returncode == 2
     assert bad.stderr.strip() == "error: there is no file missing.npz; check the path"
+
+
+def test_changed_labels_and_masks_are_not_taken_for_the_same_work(work: Path, tmp_path: Path) -> None:
+    data = load_graph(work / "one.npz")
+    graph, out = tmp_path / "g.npz", tmp_path / "out"
+    command = ["mend", "--model", str(work / "gcn.safetensors"), "--graph", str(graph), "--out", str(out), "--json"]
+    found = []
+    for change in ("nothing", "y", "train_mask"):
+        if change == "y":
+            data.y = (data.y + 1) % 3
+        elif change == "train_mask":
+            data.train_mask = data.val_mask.clone()
+        save_graph(graph, data)
+        result = run(app, [*command, "--label-mask", "train_mask", "--lr-feature", "0.1", "--steps", "2"])
+        found.append(json.loads(result.stdout)[0])
+    assert found[0]["test"]["before"] != found[1]["test"]["before"]
+    assert found[1]["loss_first"] != found[2]["loss_first"]
+
+
+def test_features_alone_are_mended_where_edges_cannot_be(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "edge_models.py").write_text(
+        "from torch_geometric.nn import EdgeCNN\ndef build():\n    return EdgeCNN(13, 8, 2, 3)\n"
+    )
+    from torch_geometric.nn import EdgeCNN
+
+    save_file(EdgeCNN(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
+    monkeypatch.chdir(tmp_path)
+    command = ["mend", "--factory", "edge_models:build", "--weights", "w.safetensors", "--steps", "2", "--json"]
+    result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)[0]
+    assert report["edge_entries_removed"] == 0 and report["feature_rows_changed"] > 0
+    only_edges = run(app, [*command, "--feature-steps", "0", "--graph", str(work / "one.npz"), "--out", "o2"])
+    assert only_edges.exit_code == 2 and "EdgeConv has no edge weights" in only_edges.stderr
+
+
+def test_identity_is_an_adapter_like_any_other() -> None:
+    from graphmend import Identity, mend
+
+    data = embedded("wine").test[0]
+    assert mend(GraphSAGE(13, 8, 2, 3), data, Identity(), progress=False).reason is None

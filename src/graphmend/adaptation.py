@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.checks import check_graph
 from graphmend.frozen import FrozenGNN
+from graphmend.limits import Limits
 from graphmend.patch import Patch
 
 
@@ -78,8 +80,17 @@ class Adaptation:
 class Identity:
     """The adapter that changes nothing: plain prediction, the baseline of every comparison."""
 
-    def __call__(self, model: nn.Module, data: Data, *, seed: int = 0) -> Adaptation:
-        """Predict on the graph as it is."""
+    def __call__(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        limits: Limits | None = None,
+        seed: int = 0,
+        progress: bool = False,
+        callback: Callable[[Step], None] | None = None,
+    ) -> Adaptation:
+        """Predict on the graph as it is; the arguments are those of every adapter."""
         check_graph(data)
         with FrozenGNN(model, data, seed=seed) as frozen:
             return unchanged(frozen, data)

@@ -51,6 +51,16 @@ def project(p: Tensor, budget: float) -> Tensor:
     return (wide - gamma).clamp(0.0, 1.0).to(p.dtype)
 
 
+def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) -> Tensor:
+    """A Bernoulli draw of ``p`` that loses entries at random until it is within the budget."""
+    flips = torch.rand(p.numel(), generator=generator, device=p.device, dtype=p.dtype) < p
+    drawn = flips.nonzero().view(-1)
+    surplus = drawn.numel() - budget
+    if surplus > 0:
+        flips[drawn[torch.randperm(drawn.numel(), generator=generator, device=p.device)[:surplus]]] = False
+    return flips
+
+
 @dataclass(eq=False)
 class EdgeFlips:
     r"""Edges that may flip, one variable :math:`p_c \in [0, 1]` per candidate, undirected where the graph is.
@@ -171,13 +181,7 @@ class EdgeFlips:
         top[p.topk(self.budget).indices] = True
         yield "top", top & (p > 0)
         for k in range(num_samples):
-            flips = torch.rand(p.numel(), generator=generator, device=p.device, dtype=p.dtype) < p
-            chosen = flips.nonzero().view(-1)
-            surplus = chosen.numel() - self.budget
-            if surplus > 0:
-                order = torch.randperm(chosen.numel(), generator=generator, device=p.device)
-                flips[chosen[order[:surplus]]] = False
-            yield f"sample {k + 1}", flips
+            yield f"sample {k + 1}", bernoulli(p, self.budget, generator)
 
     def changes(self, flips: Tensor) -> tuple[Tensor, Tensor]:
         """Positions of the removed edges, and the added edges ``(2, m)``, of a discrete choice of candidates."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -15,7 +16,7 @@ from graphmend.gtrans import GTrans
 _LOG = logging.getLogger(__name__)
 
 
-def mend(model: nn.Module, data: Data, adapter: GTrans | None = None, **call: Any) -> Adaptation:
+def mend(model: nn.Module, data: Data, adapter: Callable[..., Adaptation] | None = None, **call: Any) -> Adaptation:
     """Mend a graph for a frozen model: ``result = mend(model, data)``.
 
     Without an adapter this is :class:`~graphmend.GTrans` with its defaults; where a layer of the model cannot take edge

@@ -37,7 +37,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except GraphMendError as error:
             _fail(str(error), 2)
         except KeyboardInterrupt:
-            _fail("interrupted; what was finished is kept, run the same command to go on", 130)
+            _fail("interrupted; what was already written is whole", 130)
         except torch.OutOfMemoryError as error:
             _fail(f"out of GPU memory ({str(error).splitlines()[0]}); use a smaller graph or --device cpu", 2)
         except MemoryError:

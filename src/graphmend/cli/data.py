@@ -45,11 +45,18 @@ def list_(
     if json_:
         typer.echo(json.dumps(entries))
         return
-    table = Table("name", "shift", *SIZES, "metric", "status", title="Data sets")
+    table = Table(title="Data sets")
+    for column in ("name", "shift", *SIZES, "metric", "here"):
+        table.add_column(column, no_wrap=column in ("name", "here"), overflow="fold")
     for entry in entries:
         sizes = [_span(entry[key]) for key in SIZES]
-        table.add_row(entry["name"], entry["shift"], *sizes, entry["metric"], escape(entry["status"]))
-    Console().print(table)
+        here = "yes" if entry["available"] else "no"
+        table.add_row(entry["name"], entry["shift"], *sizes, entry["metric"], here)
+    console = Console()
+    console.print(table)
+    for entry in entries:
+        if not entry["available"]:
+            console.print(f"{entry['name']}: {escape(entry['status'])}", soft_wrap=True)
 
 
 @data_app.command()

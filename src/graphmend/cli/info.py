@@ -48,7 +48,7 @@ def _installation(device: torch.device) -> dict[str, Any]:
         **provenance(device),
         "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
         "backbones": listed(BACKBONES),
-        "surrogates": listed([*SURROGATES, "supervised"]),
+        "surrogates": listed(SURROGATES),
         "views": listed(VIEWS),
         "data sets": listed(DATASETS),
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import logging
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,16 +15,16 @@ from rich.table import Table
 from torch import nn
 from torch_geometric.data import Data
 
+import graphmend
 from graphmend.adaptation import Adaptation, Identity
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, parse_budget, reported
-from graphmend.errors import choose, listed, require
+from graphmend.errors import UnsupportedLayerError, choose, listed, require
 from graphmend.files import check_folder, digest, write_arrays, write_text
 from graphmend.graph_files import load_graph, save_graph
 from graphmend.gtrans import GTrans
 from graphmend.limits import Limits
 from graphmend.metrics import predictions, scores
 from graphmend.model_files import load_any_model
-from graphmend.patch import fingerprint
 from graphmend.provenance import provenance
 from graphmend.surrogates import SURROGATES, Supervised, Surrogate
 from graphmend.transforms import VIEWS, view_of
@@ -102,8 +103,9 @@ def mend(
     for path, data in zip(graph, datas, strict=True):
         record = {
             "graph": path.name,
-            "fingerprint": fingerprint(data),
-            "model": digest(net.state_dict()),
+            "fingerprint": digest({name: value for name, value in data.to_dict().items() if torch.is_tensor(value)}),
+            "model": digest(net.state_dict(), f"{net} {getattr(net, 'config', factory)}"),
+            "graphmend": graphmend.__version__,
             "settings": {**settings, **spec, "minimum": minimum, "maximum": maximum, "binary": binary, "seed": seed},
         }
         target = out / f"{path.stem}.json"
@@ -111,7 +113,7 @@ def mend(
         if report is None:
             limits = _limits(data, minimum, maximum, binary)
             adapter = GTrans(_surrogate(spec, data), **settings)
-            result = adapter(net, data, limits=limits, seed=seed, progress=not quiet and not json_)
+            result = _adapt(adapter, net, data, limits=limits, seed=seed, progress=not quiet and not json_)
             report = {**record, **_report(result, data), "provenance": provenance(where)}
             _write(result, out, path.stem)
             write_text(target, json.dumps(report, indent=2) + "\n")
@@ -120,6 +122,16 @@ def mend(
         typer.echo(json.dumps(reports))
     elif not quiet:
         Console().print(_mend_table(reports, out))
+
+
+def _adapt(adapter: GTrans, net: nn.Module, data: Data, **call: Any) -> Adaptation:
+    """Mend; where a layer cannot take edge weights, the features alone."""
+    try:
+        return adapter(net, data, **call)
+    except UnsupportedLayerError as error:
+        require(adapter.feature_steps > 0, str(error).replace("edge_steps=0", "--edge-steps 0 with --feature-steps"))
+        logging.getLogger(__name__).warning("mending features only: %s", error)
+        return replace(adapter, edge_steps=0)(net, data, **call)
 
 
 def _for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
@@ -187,7 +199,7 @@ def _done(path: Path, record: dict[str, Any]) -> dict[str, Any] | None:
 
 def _mend_table(reports: list[dict[str, Any]], out: Path) -> Table:
     table = Table(title=f"Mended graphs in {out}")
-    for column in ("graph", "loss", "rows changed", "edges removed", "added", "test accuracy", "seconds"):
+    for column in ("graph", "loss", "rows changed", "edge entries removed", "added", "test accuracy", "seconds"):
         table.add_column(column, justify="left" if column == "graph" else "right")
     for report in reports:
         first, last = report["loss_first"], report["loss_last"]

@@ -21,7 +21,7 @@ from graphmend.files import read_arrays
 __all__ = ["DATASETS", "arxiv", "arxiv_ood", "period_splits", "year_splits"]
 
 LAYOUT = tuple(f"raw/{name}.csv.gz" for name in ("edge", "node-feat", "node-label", "node_year"))
-SOURCE = Source("arxiv.zip", "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip")
+SOURCE = Source("arxiv.zip", "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip")
 CUTS = (2017, 2018)  # last years of the official training and validation nodes
 UPPER_YEARS = {"train": (2011,), "val": (2014,), "test": (2016, 2018, 2020)}
 

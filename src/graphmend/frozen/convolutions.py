@@ -28,7 +28,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
-from graphmend.errors import UnsupportedLayerError, listed
+from graphmend.errors import UnsupportedLayerError
 from graphmend.frozen.attention_convs import gat_conv, gatv2_conv, transformer_conv
 from graphmend.frozen.neighbour_convs import gin_conv, graph_conv, sage_conv
 from graphmend.frozen.spectral_convs import appnp, cheb_conv, gcn_conv, sg_conv, tag_conv
@@ -65,7 +65,7 @@ def why_unsupported(conv: MessagePassing) -> str | None:
     """Why :func:`weighted_forward` cannot compute this very layer, or ``None`` if it can."""
     name = type(conv).__name__
     if type(conv) not in CONVOLUTIONS:
-        return f"{name} has no edge weights; those that can have them are {listed(t.__name__ for t in CONVOLUTIONS)}"
+        return f"{name} has no edge weights"
     may_average = CONVOLUTIONS[type(conv)].may_average
     aggregations = (SumAggregation, MeanAggregation) if may_average else (SumAggregation,)
     if type(conv.aggr_module) not in aggregations:
