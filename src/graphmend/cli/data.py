@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -45,18 +46,17 @@ def list_(
     if json_:
         typer.echo(json.dumps(entries))
         return
-    table = Table(title="Data sets")
-    for column in ("name", "shift", *SIZES, "metric", "here"):
-        table.add_column(column, no_wrap=column in ("name", "here"), overflow="fold")
+    table = Table(title="Data sets", box=SIMPLE, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    for column in ("name", *SIZES, "metric", "here"):
+        table.add_column(column, no_wrap=True, justify="right" if column in SIZES else "left")
     for entry in entries:
-        sizes = [_span(entry[key]) for key in SIZES]
         here = "yes" if entry["available"] else "no"
-        table.add_row(entry["name"], entry["shift"], *sizes, entry["metric"], here)
+        table.add_row(entry["name"], *(_span(entry[key]) for key in SIZES), entry["metric"], here)
     console = Console()
     console.print(table)
     for entry in entries:
-        if not entry["available"]:
-            console.print(f"{entry['name']}: {escape(entry['status'])}", soft_wrap=True)
+        line = f"[bold]{entry['name']}[/bold]: shift: {escape(entry['shift'])}; {escape(entry['status'])}"
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 @data_app.command()
@@ -148,10 +148,14 @@ def _range(dataset: Dataset, key: str) -> list[int] | None:
 
 
 def _span(values: list[int] | None) -> str:
-    if values is None:
-        return "-"
-    low, high = (f"{value:,}" for value in values)
-    return low if low == high else f"{low} to {high}"
+    """A published size, or the smallest and the largest of several, short enough for a narrow terminal."""
+    return "-" if values is None else "-".join(_short(value) for value in dict.fromkeys(values))
+
+
+def _short(value: int) -> str:
+    if value < 10_000:
+        return f"{value:,}"
+    return f"{value / 1e3:.1f}k" if value < 1_000_000 else f"{value / 1e6:.2f}M"
 
 
 def _first(files: list[str]) -> str:
