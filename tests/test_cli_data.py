@@ -43,7 +43,7 @@ def test_list_says_what_is_missing(nowhere: Path) -> None:
     assert entries["wine"]["available"] and entries["csbm"]["status"] == "generated"
     assert entries["twitch-e"]["nodes"] == [1912, 9498] and entries["twitch-e"]["metric"] == "roc_auc"
     table = run("list", "--data-dir", nowhere).output
-    assert "1,912 to 9,498" in table and "missing planetoid_cora.npz" in table and "photo-ood" in table
+    assert "1,912-9,498" in table and "missing planetoid_cora.npz" in table and "photo-ood" in table
 
 
 def test_list_with_the_data(home: Path) -> None:
