@@ -155,7 +155,8 @@ class FrozenGNN:
             return False
         try:
             self._written = self._writes(bare)
-        except Exception:
+        except Exception as again:  # it was something else
+            _LOG.debug("without edge_attr: %s", _first_line(again))
             return False
         _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", _first_line(error))
         self._forward = bare
