@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,7 @@ from graphmend.transforms import DropEdge
 N, IN, HID, OUT = 14, 5, 8, 3
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """These graphs are tiny; waiting for a second thread on a busy machine would take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_graph(dtype: torch.dtype = torch.float32, loops: bool = True, **extra: Tensor) -> Data:

@@ -8,7 +8,7 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,13 +30,7 @@ from graphmend.transforms import DropEdge
 N, IN, HID, OUT = 16, 5, 8, 3
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """These graphs are tiny; waiting for a second thread on a busy machine would take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_graph(dtype: torch.dtype = torch.float64, directed: bool = False, **extra: Tensor) -> Data:
