@@ -20,13 +20,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.datasets import Splits
+from graphmend.datasets import Splits, load
 from graphmend.files import write_text
 from graphmend.nn import GCN
 from graphmend.provenance import provenance
@@ -35,16 +33,6 @@ from graphmend.transforms import GRBCD, PRBCD, RandomEdges
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.25)
 BLOCK_SIZE, EPOCHS = 250_000, 125
-
-
-def load(folder: Path, name: str) -> Data:
-    """A Planetoid graph with features divided by max(row sum, 1)."""
-    z = np.load(folder / f"planetoid_{name}.npz", allow_pickle=False)
-    rows = (z["x_data"], z["x_indices"].astype(np.int32), z["x_indptr"])
-    x = torch.from_numpy(sp.csr_matrix(rows, shape=tuple(z["x_shape"])).toarray()).float()
-    masks = {key: torch.from_numpy(z[key]) for key in ("train_mask", "val_mask", "test_mask")}
-    edge_index = torch.from_numpy(z["edge_index"].astype(np.int64))
-    return Data(x=x / x.sum(1, keepdim=True).clamp(min=1), edge_index=edge_index, y=torch.from_numpy(z["y"]), **masks)
 
 
 def train(data: Data, seed: int) -> nn.Module:
@@ -146,7 +134,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     done = {(cell["dataset"], cell["seed"], cell["attack"], cell["rate"]) for cell in cells}
     wanted = [("clean", 0.0), *((attack, rate) for rate in arguments.rates for attack in arguments.attacks)]
     for name in arguments.datasets:
-        data = load(arguments.data, name).to(arguments.device)
+        data = load(name, data_dir=arguments.data).test[0].to(arguments.device)
         for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
             missing = [cell for cell in wanted if (name, seed, *cell) not in done]
             model = train(data, seed) if missing else None
@@ -185,7 +173,7 @@ def table(cells: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="folder with planetoid_*.npz")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the Planetoid files")
     parser.add_argument("--out", type=Path, required=True, help="JSON file of the results, resumed if it exists")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=5, help="how many")

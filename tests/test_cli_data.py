@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmend.cli import app
+from graphmend.datasets import fb100 as fb100_module
+from graphmend.datasets.fb100 import TRIPLES, VALIDATION
 from graphmend.datasets.registry import DATASETS
 from real_data import home as home_fixture
 from real_data import nowhere as nowhere_fixture
@@ -49,6 +51,56 @@ def test_list_says_what_is_missing(nowhere: Path) -> None:
 def test_list_with_the_data(home: Path) -> None:
     entries = {entry["name"]: entry for entry in json.loads(run("list", "--json").stdout)}
     assert entries["cora"]["available"] and entries["cora"]["status"] == "available"
+
+
+def write_schools(folder: Path, schools: tuple[str, ...]) -> None:
+    edges, info = np.array([[0], [1]]), np.ones((2, 7), dtype=np.int32)
+    arrays = {f"{school}_{key}": value for school in schools for key, value in (("edges", edges), ("local_info", info))}
+    np.savez(folder / "facebook100.npz", **arrays)
+
+
+def listed_fb100(folder: Path) -> dict[str, Any]:
+    result = run("list", "--data-dir", folder, "--json")
+    assert result.exit_code == 0, result.output
+    return next(entry for entry in json.loads(result.stdout) if entry["name"] == "fb100")
+
+
+def test_list_names_stand_ins(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_schools(nowhere, (*TRIPLES[0], *VALIDATION, "Brown11", "Rutgers89", "Oklahoma97"))
+    monkeypatch.setattr(fb100_module, "read_named", None)  # no array is read
+    entry = listed_fb100(nowhere)
+    assert entry["available"] and entry["missing"] == [] and entry["loaded"] == "fb100-standin"
+    assert entry["stand_ins"] == {"Penn94": "Rutgers89", "Texas80": "Oklahoma97"}
+    assert entry["status"] == "available as fb100-standin, with Rutgers89 for Penn94 and Oklahoma97 for Texas80"
+    narrow = CliRunner().invoke(app, ["data", "list", "--data-dir", str(nowhere)], env={"COLUMNS": "80"}).output
+    table, lines = narrow.split("\n\n", 1)
+    assert max(map(len, table.splitlines())) <= 80 and "…" not in table
+    row = next(i for i, line in enumerate(table.splitlines()) if line.startswith("fb100"))
+    here = [line.split()[-1] for line in table.splitlines()[row : row + 3]]
+    assert here == ["fb100-standin", "(Rutgers89,", "Oklahoma97)"]
+    assert f"fb100: shift: schools; {entry['status']}\n" in lines
+
+
+def test_list_with_one_stand_in_in_the_other_layout(nowhere: Path) -> None:
+    write_schools(nowhere, (*TRIPLES[0], *VALIDATION, "Brown11", "Penn94", "Rutgers89"))
+    entry = listed_fb100(nowhere)
+    assert not entry["available"] and entry["loaded"] is None and entry["stand_ins"] == {}
+    assert entry["missing"] == [["facebook100/Texas80.mat"]]
+    (nowhere / "facebook100").mkdir()
+    (nowhere / "facebook100/Oklahoma97.mat").touch()
+    assert listed_fb100(nowhere)["status"] == "available as fb100-standin, with Oklahoma97 for Texas80"
+    (nowhere / "facebook100/Texas80.mat").touch()
+    entry = listed_fb100(nowhere)
+    assert entry["status"] == "available" and entry["loaded"] == "fb100" and entry["stand_ins"] == {}
+
+
+def test_list_survives_a_damaged_file(nowhere: Path) -> None:
+    (nowhere / "facebook100.npz").write_bytes(b"no zip")
+    entry = listed_fb100(nowhere)
+    assert not entry["available"] and "facebook100.npz is not a readable .npz" in entry["status"]
+    (nowhere / "facebook100.npz").unlink()
+    entry = listed_fb100(nowhere)
+    assert entry["status"] == "missing facebook100.npz or facebook100/JohnsHopkins55.mat and 7 more"
 
 
 def test_check_compares_and_writes_a_page(home: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from scipy.io import savemat
 from torch_geometric.data import Data
 
 from graphmend.checks import check_graph
+from graphmend.datasets.arrays import undirected
 from graphmend.datasets.citation import citation
 from graphmend.datasets.fb100 import COLUMNS, SCHOOLS, fb100, one_hot
 from graphmend.datasets.lazy import LazyGraphs
@@ -29,6 +30,14 @@ from real_data import nowhere as nowhere_fixture
 
 Array = np.ndarray[Any, Any]
 nowhere = nowhere_fixture
+
+
+def test_undirected_edges_are_sorted_without_loops_and_duplicates() -> None:
+    source, target = np.array([2, 0, 1, 0, 3, 3], dtype=np.uint16), np.array([0, 1, 0, 1, 3, 2], dtype=np.uint16)
+    edges = undirected(Path("file"), source, target, 4)
+    assert edges.tolist() == [[0, 0, 1, 2, 2, 3], [1, 2, 0, 0, 3, 2]] and edges.dtype == torch.int64
+    assert undirected(Path("file"), source[:0], target[:0], 4).shape == (2, 0)
+    assert undirected(Path("file"), source[4:5], target[4:5], 4).shape == (2, 0)
 
 
 def old_pickle(value: Any) -> bytes:

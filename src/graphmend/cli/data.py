@@ -15,11 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
-from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files
+from graphmend.datasets.catalogue import Dataset, Presence
+from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files, presence
 from graphmend.datasets.sources import find
 from graphmend.datasets.splits import Splits
-from graphmend.errors import choose
+from graphmend.errors import GraphMendError, choose
 from graphmend.files import write_text
 from graphmend.progress import track
 
@@ -46,14 +46,14 @@ def list_(
     if json_:
         typer.echo(json.dumps(entries))
         return
-    table = Table(title="Data sets", box=SIMPLE, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table = Table(title="Data sets", box=SIMPLE, padding=0, show_edge=False)
     for column in ("name", *SIZES, "metric", "here"):
         table.add_column(column, no_wrap=True, justify="right" if column in SIZES else "left")
     for entry in entries:
-        here = "yes" if entry["available"] else "no"
-        table.add_row(entry["name"], *(_span(entry[key]) for key in SIZES), entry["metric"], here)
+        table.add_row(entry["name"], *(_span(entry[key]) for key in SIZES), entry["metric"], _here(entry))
     console = Console()
     console.print(table)
+    console.print()
     for entry in entries:
         line = f"[bold]{entry['name']}[/bold]: shift: {escape(entry['shift'])}; {escape(entry['status'])}"
         console.print(line, soft_wrap=True, highlight=False)
@@ -124,19 +124,42 @@ def _found(group: Iterable[str], data_dir: Path | None) -> list[Path]:
 
 
 def _entry(dataset: Dataset, data_dir: Path | None) -> dict[str, Any]:
-    missing = missing_files(dataset, data_dir)
-    ready = "generated" if dataset.generated else "available"
+    try:
+        found = presence(dataset, data_dir)
+        status = _status(dataset, found)
+    except GraphMendError as error:  # a damaged file must not hide the other data sets
+        found, status = None, str(error)
+    here = found is not None and not found.missing
     return {
         "name": dataset.name,
         "shift": dataset.shift,
         **{key: _range(dataset, key) for key in SIZES},
         "metric": dataset.metric,
         "generated": dataset.generated,
-        "available": not missing,
-        "missing": missing,
-        "status": f"missing {' or '.join(map(_first, missing))}" if missing else ready,
+        "available": here,
+        "loaded": found.loaded if found and here else None,
+        "stand_ins": found.stand_ins if found and here else {},
+        "missing": found.missing if found else [],
+        "status": status,
         "note": dataset.note,
     }
+
+
+def _status(dataset: Dataset, found: Presence) -> str:
+    if found.missing:
+        return f"missing {' or '.join(map(_first, found.missing))}"
+    if not found.stand_ins:
+        return "generated" if dataset.generated else "available"
+    pairs = [f"{other} for {school}" for school, other in found.stand_ins.items()]
+    return f"available as {found.loaded}, with {' and '.join(pairs)}"
+
+
+def _here(entry: dict[str, Any]) -> str:
+    """Whether a data set is here; where graphs stand in for others, its name and those graphs, one below the other."""
+    if not entry["stand_ins"]:
+        return "yes" if entry["available"] else "no"
+    graphs = ",\n".join(entry["stand_ins"].values())
+    return f"{entry['loaded']}\n({graphs})"
 
 
 def _range(dataset: Dataset, key: str) -> list[int] | None:

@@ -90,9 +90,15 @@ def node_ids(path: Path, ids: Array, nodes: int) -> Array:
 def undirected(path: Path, source: Array, target: Array, nodes: int) -> Tensor:
     """``edge_index`` with both directions of every edge, sorted, without duplicates and self-loops."""
     source, target = node_ids(path, source, nodes), node_ids(path, target, nodes)
-    proper = source != target
-    source, target = source[proper], target[proper]
-    keys = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
+    both = np.empty((2, source.size), dtype=np.int64)  # filled in place: of a large graph every copy counts
+    for keys, (first, second) in zip(both, ((source, target), (target, source)), strict=True):
+        np.multiply(first, nodes, out=keys)
+        keys += second
+    keys = both.reshape(-1)
+    keys.sort()
+    wanted = keys % (nodes + 1) != 0  # i * nodes + j is a multiple of nodes + 1 exactly where i = j
+    wanted[1:] &= keys[1:] != keys[:-1]
+    keys = keys[wanted]
     return torch.from_numpy(np.stack([keys // nodes, keys % nodes]))
 
 

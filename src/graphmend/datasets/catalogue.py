@@ -19,6 +19,21 @@ class Loader(Protocol):
 
 
 @dataclass(frozen=True)
+class Presence:
+    """What of a data set is here, told without loading it.
+
+    Args:
+        loaded: What the data set will call itself once it is loaded.
+        missing: Nothing when it can be loaded; else what is missing for each of the layouts it may come in.
+        stand_ins: Graphs that are missing, and the ones that stand in for them.
+    """
+
+    loaded: str
+    missing: list[list[str]]
+    stand_ins: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Dataset:
     """One entry of the catalogue.
 
@@ -32,6 +47,7 @@ class Dataset:
         measure: The same statistics measured on loaded splits.
         generated: Not real data; every table that uses it says so.
         note: What a reader of the catalogue should know.
+        presence: What is here of it below a data directory, where ``files`` alone do not tell.
     """
 
     name: str
@@ -43,3 +59,4 @@ class Dataset:
     measure: Callable[[Splits], dict[str, dict[str, Any]]] | None = None
     generated: bool = False
     note: str = ""
+    presence: Callable[[str | Path | None], Presence] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.datasets.arrays import AGAIN, Array, array_names, read_mat, read_named, undirected
-from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.catalogue import Dataset, Presence
 from graphmend.datasets.lazy import LazyGraphs
-from graphmend.datasets.sources import Source, data_dirs, download
+from graphmend.datasets.sources import Source, data_dirs, download, find
 from graphmend.datasets.splits import Splits
 from graphmend.errors import require
 
-__all__ = ["DATASETS", "fb100", "one_hot"]
+__all__ = ["DATASETS", "fb100", "one_hot", "presence"]
 
 NPZ, FOLDER = "facebook100.npz", "facebook100"
 TRIPLES = (
@@ -78,14 +78,14 @@ def fb100(*, seed: int = 0, data_dir: str | Path | None = None, triple: int = 0)
     files = _find_schools(data_dir)
     if not files:  # nothing here: what is published, or a sentence that says what is missing
         files = {school: download(_source(school)) for school in SCHOOLS}
-    stand_ins = {school: other for school, other in STAND_INS.items() if school not in files and other in files}
+    stand_ins = _stand_ins(files)
     parts = {"train": TRIPLES[triple], "val": VALIDATION, "test": tuple(stand_ins.get(s, s) for s in TEST)}
     for school in (school for part in parts.values() for school in part if school not in files):
         files[school] = download(_source(school))
     union = [school for school in (stand_ins.get(s, s) for s in SCHOOLS) if school in files]
     codes = _union(_local_info(files[school], school) for school in union)
     meta = {
-        "name": "fb100-standin" if stand_ins else "fb100",
+        "name": _name(stand_ins),
         "classes": 2,
         "triple": triple,
         "stand_ins": stand_ins,
@@ -99,6 +99,16 @@ def fb100(*, seed: int = 0, data_dir: str | Path | None = None, triple: int = 0)
         for part, schools in parts.items()
     }
     return Splits(**graphs, metric="accuracy", task="binary", meta=meta)
+
+
+def presence(data_dir: str | Path | None = None) -> Presence:
+    """Which of the schools of ``triple=0`` are missing and which stand in for others; only names are read."""
+    files = _find_schools(data_dir)
+    stand_ins = _stand_ins(files)
+    needed = (*TRIPLES[0], *VALIDATION, *(stand_ins.get(school, school) for school in TEST))
+    absent = [_source(school).path for school in needed if school not in files]
+    layouts = [absent] if find(NPZ, data_dir) else [[NPZ], absent]
+    return Presence(_name(stand_ins), layouts if absent else [], stand_ins)
 
 
 def one_hot(codes: Array, categories: dict[str, Array]) -> Tensor:
@@ -118,6 +128,14 @@ def one_hot(codes: Array, categories: dict[str, Array]) -> Tensor:
     return torch.from_numpy(x)
 
 
+def _stand_ins(files: Container[str]) -> dict[str, str]:
+    return {school: other for school, other in STAND_INS.items() if school not in files and other in files}
+
+
+def _name(stand_ins: dict[str, str]) -> str:
+    return "fb100-standin" if stand_ins else "fb100"
+
+
 def _width(values: Array) -> int:
     return len(values) if len(values) > 2 else 1
 
@@ -132,16 +150,21 @@ def _union(tables: Iterable[Array]) -> dict[str, Array]:
 
 def _school(path: Path, school: str, codes: dict[str, Array]) -> Data:
     info = _local_info(path, school)
+    edge_index = _edges(path, school, len(info))  # before x, so that what it needs meanwhile does not come on top
+    y = torch.from_numpy((info[:, GENDER] == 2).astype(np.int64))
+    return Data(x=one_hot(info, codes), edge_index=edge_index, y=y)
+
+
+def _edges(path: Path, school: str, nodes: int) -> Tensor:
     if path.name == NPZ:
         edges = read_named(path, [f"{school}_edges"])[f"{school}_edges"]
         require(edges.ndim == 2 and len(edges) == 2, f"{path}: {school}_edges is not of shape (2, E); {AGAIN}")
         source, target = edges
     else:
         adjacency = sp.coo_matrix(read_mat(path, ["A"])["A"])
-        require(adjacency.shape == (len(info),) * 2, f"{path}: A has shape {adjacency.shape}; {AGAIN}")
+        require(adjacency.shape == (nodes, nodes), f"{path}: A has shape {adjacency.shape}; {AGAIN}")
         source, target = adjacency.row, adjacency.col
-    y = torch.from_numpy((info[:, GENDER] == 2).astype(np.int64))
-    return Data(x=one_hot(info, codes), edge_index=undirected(path, source, target, len(info)), y=y)
+    return undirected(path, source, target, nodes)
 
 
 def _local_info(path: Path, school: str) -> Array:
@@ -185,5 +208,6 @@ DATASETS = {
         },
         note="Rutgers89 and Oklahoma97 stand in for Penn94 and Texas80 where these are missing, then fb100-standin; "
         "the number of features depends on the schools present; triple=1 and 2 train on other schools",
+        presence=presence,
     )
 }

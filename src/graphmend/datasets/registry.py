@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from graphmend.datasets.arxiv import DATASETS as ARXIV
 from graphmend.datasets.arxiv_size import DATASETS as ARXIV_SIZE
-from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.catalogue import Dataset, Presence
 from graphmend.datasets.citation import DATASETS as CITATION
 from graphmend.datasets.csbm import DATASETS as CSBM
 from graphmend.datasets.elliptic import DATASETS as ELLIPTIC
@@ -28,7 +28,7 @@ from graphmend.datasets.synthetic_domains import DATASETS as SYNTHETIC_DOMAINS
 from graphmend.datasets.twitch import DATASETS as TWITCH
 from graphmend.errors import choose, listed, require
 
-__all__ = ["DATASETS", "compare", "load", "measured", "missing_files", "statistics"]
+__all__ = ["DATASETS", "compare", "load", "measured", "missing_files", "presence", "statistics"]
 
 
 def _embedded(name: str, *, seed: int = 0, data_dir: str | Path | None = None, neighbours: int = 10) -> Splits:
@@ -90,8 +90,15 @@ def load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, **opti
 
 def missing_files(dataset: Dataset, data_dir: str | Path | None = None) -> list[list[str]]:
     """Nothing when the data set can be loaded; else what is missing for each of the layouts it may come in."""
+    return presence(dataset, data_dir).missing
+
+
+def presence(dataset: Dataset, data_dir: str | Path | None = None) -> Presence:
+    """What of a data set is here, and under which name it will be loaded."""
+    if dataset.presence is not None:
+        return dataset.presence(data_dir)
     lacking = [[file for file in group if find(file, data_dir) is None] for group in dataset.files]
-    return [] if any(not group for group in lacking) else lacking
+    return Presence(dataset.name, [] if any(not group for group in lacking) else lacking)
 
 
 def measured(dataset: Dataset, splits: Splits) -> dict[str, dict[str, Any]]:
