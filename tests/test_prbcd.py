@@ -21,7 +21,7 @@ from graphmend.nn import GCN
 from graphmend.training import ERM
 from graphmend.transforms import GRBCD, PRBCD, RandomEdges
 from graphmend.transforms.attack_loss import LOSSES, class_scores, masked_cross_entropy, tanh_margin
-from graphmend.transforms.attack_steps import Moment, adaptive, official, signed
+from graphmend.transforms.attack_steps import Adaptive, Moment, official, signed
 from graphmend.transforms.pairs import UndirectedGraph, pair_number, pair_of, random_pairs
 from graphmend.transforms.prbcd import samples, top
 from graphmend.transforms.random_block import Block
@@ -263,9 +263,11 @@ def test_port_selects_by_validation_likelihood() -> None:
 def test_steps_by_hand() -> None:
     gradient = torch.tensor([0.4, -0.2, 0.1, 0.0])
     early, late = Moment(2, 10, 45, 0), Moment(2, 10, 45, 3)
-    torch.testing.assert_close(adaptive(gradient, 0.1, early), torch.tensor([0.4, -0.2, 0.1, 0.0]))
-    torch.testing.assert_close(adaptive(1e-9 * gradient, 0.1, late), torch.tensor([0.2, -0.1, 0.05, 0.0]))
-    assert not adaptive(-gradient.abs(), 0.1, early).any()  # nothing to gain
+    step = Adaptive()
+    torch.testing.assert_close(step(gradient, 0.1, early), torch.tensor([0.4, -0.2, 0.1, 0.0]))
+    torch.testing.assert_close(step(0.5 * gradient, 0.1, late), torch.tensor([0.1, -0.05, 0.025, 0.0]))
+    torch.testing.assert_close(Adaptive()(1e-9 * gradient, 0.1, late), torch.tensor([0.2, -0.1, 0.05, 0.0]))
+    assert not Adaptive()(-gradient.abs(), 0.1, early).any()  # nothing to gain
     torch.testing.assert_close(official(gradient, 100.0, late), gradient * 100 * math.log2(45 / 4) * 2 / 20 / 2)
     torch.testing.assert_close(signed(gradient, 0.1, late), torch.tensor([0.1, -0.1, 0.1, 0.0]))
 

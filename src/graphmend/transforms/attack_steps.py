@@ -28,15 +28,23 @@ class Moment(NamedTuple):
     late: int
 
 
-def adaptive(gradient: Tensor, lr: float, now: Moment) -> Tensor:
-    r"""Steps in which the :math:`n_B` best pairs gain at least ``lr``: :math:`\text{lr} / \sqrt t \cdot g / g_{(n_B)}`.
+class Adaptive:
+    r"""Steps in which the :math:`n_B` best pairs first gain ``lr``: :math:`\text{lr} / \sqrt t \cdot g / m_t`.
 
-    :math:`g_{(n_B)}` is the :math:`n_B`-th largest gradient. The step does not depend on the scale of the loss, the
-    number of attacked nodes, the budget or the block, so one ``lr`` serves all.
+    :math:`m_t` is the largest :math:`n_B`-th largest gradient so far. The step does not depend on the scale of the
+    loss, the number of attacked nodes, the budget or the block, so one ``lr`` serves all, and it shrinks with the
+    gradient as fewer nodes are left to flip.
     """
-    best = gradient.topk(min(now.budget, gradient.numel())).values
-    scale = best[-1:].clamp(min=1e-3 * float(best[0]))  # a block may hold fewer useful pairs than the budget
-    return gradient * (lr / math.sqrt(now.late + 1) / scale) if float(scale) > 0 else 0 * gradient
+
+    def __init__(self) -> None:
+        self.steepest = 0.0
+
+    def __call__(self, gradient: Tensor, lr: float, now: Moment) -> Tensor:
+        """The step for one gradient."""
+        best = gradient.topk(min(now.budget, gradient.numel())).values
+        reached = max(float(best[-1]), 1e-3 * float(best[0]))  # a block may hold fewer useful pairs than the budget
+        self.steepest = max(self.steepest, reached)
+        return gradient * (lr / math.sqrt(now.late + 1) / self.steepest) if self.steepest > 0 else 0 * gradient
 
 
 def official(gradient: Tensor, lr: float, now: Moment) -> Tensor:
@@ -53,23 +61,26 @@ def signed(gradient: Tensor, lr: float, now: Moment) -> Tensor:
     return lr * gradient / (gradient.abs() + 1e-8)
 
 
+Step = Callable[[Tensor, float, Moment], Tensor]
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to run the attack.
 
     Args:
-        step: What is added to the flip probabilities, from the gradient.
+        begin: Gives, for one attack, what adds to the flip probabilities, from the gradient.
         lr: Default step size.
         keeps_best: Go back to the block and probabilities that did most harm, after resampling and at the end.
     """
 
-    step: Callable[[Tensor, float, Moment], Tensor]
+    begin: Callable[[], Step]
     lr: float
     keeps_best: bool
 
 
 VARIANTS = {
-    "adaptive": Variant(adaptive, lr=0.2, keeps_best=True),
-    "official": Variant(official, lr=100.0, keeps_best=True),
-    "port": Variant(signed, lr=0.1, keeps_best=False),
+    "adaptive": Variant(Adaptive, lr=0.5, keeps_best=True),
+    "official": Variant(lambda: official, lr=100.0, keeps_best=True),
+    "port": Variant(lambda: signed, lr=0.1, keeps_best=False),
 }

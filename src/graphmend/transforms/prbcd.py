@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.edges import project
+from graphmend.edges import bernoulli, project
 from graphmend.errors import choose, require
 from graphmend.progress import track
 from graphmend.transforms.attack_loss import LOSSES
@@ -42,9 +42,9 @@ class PRBCD:
 
     Three variants differ in the step (:mod:`graphmend.transforms.attack_steps`) and in what is kept:
 
-    * ``"adaptive"`` scales the gradient so that the :math:`n_B` best pairs gain ``lr``, decaying by :math:`1/\sqrt t`
-      after the first phase; keeps the most harmful iterate; returns the sample with the lowest accuracy on the attacked
-      nodes. Ours; the strongest with few epochs.
+    * ``"adaptive"`` scales the gradient so that the :math:`n_B` best pairs first gain ``lr``, decaying by
+      :math:`1/\sqrt t` after the first phase; keeps the most harmful iterate; returns the sample with the lowest
+      accuracy on the attacked nodes. Ours; the strongest with few epochs.
     * ``"official"`` is the same with the authors' step, :math:`\text{lr} \cdot \max(\log_2(\text{pairs} /
       \text{block}), 1) \cdot n_B / 2N`.
     * ``"port"`` is what the GTrans experiments ran: signed steps, the last iterate, and the sample with the highest
@@ -66,7 +66,7 @@ class PRBCD:
         resampling_epochs: Length of the first phase; by default three quarters of ``epochs``.
         loss: ``"tanh_margin"`` or ``"masked_cross_entropy"``.
         variant: ``"adaptive"``, ``"official"`` or ``"port"``.
-        lr: Step size; by default the variant's, 0.2, 100 or 0.1.
+        lr: Step size; by default the variant's, 0.5, 100 or 0.1.
         num_samples: Discrete graphs tried at the end.
         seed: Seed of the blocks and the samples.
         progress: Show a progress bar.
@@ -139,6 +139,7 @@ class PRBCD:
         self, target: Target, graph: UndirectedGraph, budget: int, generator: torch.Generator
     ) -> tuple[Block, Tensor]:
         variant = VARIANTS[self.variant]
+        step = variant.begin()
         lr = variant.lr if self.lr is None else self.lr
         first = 3 * self.epochs // 4 if self.resampling_epochs is None else self.resampling_epochs
         block = Block.random(graph, self.block_size, generator)
@@ -147,7 +148,7 @@ class PRBCD:
         for epoch in track(range(self.epochs), "attacking", self.progress):
             gradient = target.gradient(block, p)
             now = Moment(budget, graph.num_nodes, graph.num_pairs, max(0, epoch - first))
-            p = _projected(p + variant.step(gradient, lr, now), budget)
+            p = _projected(p + step(gradient, lr, now), budget)
             if variant.keeps_best:
                 harm = target.harm(block, top(p, budget))
                 if harm > most:
@@ -198,11 +199,7 @@ def samples(p: Tensor, budget: int, number: int, generator: torch.Generator) -> 
     """Masks within the budget: the largest ``p``, then Bernoulli draws, which lose flips at random until they fit."""
     yield top(p, budget)
     for _ in range(number - 1):
-        flips = torch.rand(p.numel(), generator=generator, device=p.device, dtype=p.dtype) < p
-        drawn = flips.nonzero().view(-1)
-        surplus = max(0, drawn.numel() - budget)
-        flips[drawn[torch.randperm(drawn.numel(), generator=generator, device=p.device)[:surplus]]] = False
-        yield flips
+        yield bernoulli(p, budget, generator)
 
 
 def _projected(p: Tensor, budget: int) -> Tensor:
