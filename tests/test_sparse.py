@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from graphmend import sparse
-from graphmend.sparse import Adjacency, edge_softmax, gcn_norm, row_sum, spmm
+from graphmend.propagation import gcn_norm
+from graphmend.sparse import Adjacency, edge_softmax, row_sum, spmm
 from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,6 +15,7 @@ from graphmend.datasets import synthetic_domains as module
 from graphmend.datasets.synthetic_domains import Draw, draw_domains, is_acceptable, synthetic_domains
 from graphmend.errors import GraphMendError
 from graphmend.files import digest
+from graphmend.propagation import gcn_norm
 from graphmend.sparse import Adjacency
 from graphs import rng, undirected
 
@@ -32,7 +33,7 @@ def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Data:
 
 
 def drawn(base: Data, number: int) -> Draw:
-    hop = Adjacency.of(base.edge_index, N).unit_norm(torch.float64)
+    hop = gcn_norm(Adjacency.of(base.edge_index, N), None, torch.float64)
     return draw_domains(base.x.double(), hop, number)
 
 

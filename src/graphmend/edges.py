@@ -155,9 +155,14 @@ class EdgeFlips:
         sign = torch.where(exists, -1.0, 1.0).to(self.p.dtype)
         self._sign = sign.masked_fill(self.candidate < 0, 0.0)
         self._slot = self.candidate.clamp(min=0)
+        self._now: Tensor | None = None  # the presence of the current p
 
     def presence(self, p: Tensor | None = None) -> Tensor:
         r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry (differentiable in ``p``)."""
+        if p is None and not self.p.requires_grad:
+            if self._now is None:
+                self._now = self.presence(self.p)
+            return self._now
         p = self.p if p is None else p
         if self.num_candidates == 0:
             return self._base + p.sum()  # 0, but a function of p: there is nothing to flip, not nothing to learn
@@ -167,6 +172,7 @@ class EdgeFlips:
         """Project ``p`` onto the budget, in place: the leaf stays the same tensor."""
         with torch.no_grad():
             self.p.copy_(project(self.p, self.budget))
+        self._now = None
 
     def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
         """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.

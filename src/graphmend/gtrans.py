@@ -24,6 +24,7 @@ from graphmend.limits import Limits
 from graphmend.memory import check_memory
 from graphmend.patch import Patch
 from graphmend.progress import track
+from graphmend.rows import Rows
 from graphmend.surrogates import Backbone, Contrastive, Surrogate, surrogate_of
 from graphmend.updates import EDGE_UPDATES
 
@@ -132,19 +133,13 @@ class GTrans:
         require(whole, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
         data = plain(data)
         with FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
-            check_memory(data.x, data.edge_index.size(1), self._width(frozen, data))
+            check_memory(data.x, data.edge_index.size(1), _width(model))
+            if self.embedding is not None:
+                with torch.no_grad():  # is there such a module?
+                    frozen.embed(data.x, data.edge_index)
             if self.edge_steps > 0:
                 frozen.require_edge_weights()
             return _Run(self, frozen, data, limits, seed, callback).adapt(progress)
-
-    @torch.no_grad()
-    def _width(self, frozen: FrozenGNN, data: Data) -> int:
-        try:
-            return frozen.embed(data.x, data.edge_index).size(1)
-        except GraphMendError:
-            if self.embedding is not None:
-                raise
-            return int(data.x.size(1))  # there is no Z; a surrogate that needs it will say so
 
 
 class _Stopped(Exception):
@@ -169,6 +164,9 @@ class _Run:
         self.generator = torch.Generator(device=data.x.device).manual_seed(seed)
         self.x = data.x.detach().clone()  # X' = X + dX, a leaf
         self.flips = self._edge_flips() if settings.edge_steps > 0 else None
+        self.rows = Rows.of(self.x)  # the same with its linear maps, made anew whenever X' changes
+        fast = self.flips is None and frozen.is_faster_with_weights()
+        self.ones = self.x.new_ones(data.edge_index.size(1)) if fast else None
         self.history: list[Step] = []
         self.candidates: list[Candidate] = []
 
@@ -214,6 +212,7 @@ class _Run:
                 update_x.step()
                 with torch.no_grad():
                     self.limits.project(self.x, self.data.x)
+                self.rows = Rows.of(self.x)
                 kind = "feature"
             else:
                 assert self.flips is not None and update_p is not None
@@ -226,8 +225,10 @@ class _Run:
     def _differentiate(self, variable: Tensor) -> tuple[dict[str, float], float]:
         """The loss on the current graph, and its gradient in ``variable.grad``."""
         variable.requires_grad_(True)
+        if variable is self.x:
+            self.rows = Rows.of(self.x)
         try:
-            presence = None if self.flips is None else self.flips.presence()
+            presence = self.ones if self.flips is None else self.flips.presence()
             terms = self._terms(self._graph(presence), self.generator)
             gradient = self._gradient(torch.stack(list(terms.values())).sum(), variable)
         finally:
@@ -256,6 +257,7 @@ class _Run:
         """Lines 14 to 21 of Algorithm 1: among discrete graphs within budget, the one with the lowest loss."""
         if any(step.kind == "feature" for step in self.history):
             self.limits.finish(self.x, self.data.x)
+            self.rows = Rows.of(self.x)
         if not bool(torch.isfinite(self.x).all()):
             raise _Stopped("the mended features are not finite; take a smaller lr_feature")
         none = self.data.edge_index[:, :0]
@@ -294,7 +296,7 @@ class _Run:
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)
-        graph.x = self.x
+        graph.x = self.rows
         graph.edge_index = self.data.edge_index if self.flips is None else self.flips.edge_index
         graph.edge_weight = presence
         return graph
@@ -324,3 +326,8 @@ class _Run:
 
 def _has_fused(x: Tensor) -> bool:
     return x.dtype in (torch.float32, torch.float64) and x.device.type in ("cpu", "cuda")
+
+
+def _width(model: nn.Module) -> int:
+    """The widest hidden representation, as far as the shapes of the weights tell."""
+    return max((min(weight.shape) for weight in model.parameters() if weight.dim() == 2), default=1)

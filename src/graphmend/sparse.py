@@ -1,4 +1,4 @@
-r"""Sparse kernels: message passing over a fixed edge list whose *values* change.
+r"""Message passing over a fixed edge list whose *values* change.
 
 An edge list is sorted once into compressed rows (:class:`Adjacency`). From then on dropping, down-weighting
 and flipping edges change values, never index lists: no sort and no coalesce in any inner loop. The product
@@ -12,27 +12,25 @@ when asked for. No ``E x hidden`` temporary is made.
 
 from __future__ import annotations
 
-import warnings
+import functools
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Adjacency", "Propagation", "edge_softmax", "gcn_norm", "row_sum", "spmm"]
+from graphmend.kernels import product, row_sums, sampled_product
 
-with warnings.catch_warnings():  # torch says once per process that CSR is in beta; say it here, to nobody
-    warnings.simplefilter("ignore")
-    torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), torch.tensor([]), (1, 1))
+__all__ = ["Adjacency", "edge_softmax", "row_sum", "spmm"]
 
 
 class Adjacency:
     """Compressed rows of one edge list, by target node, together with its transpose.
 
-    ``order`` brings per-edge values from the order of ``edge_index`` into row order; all kernels below take
-    values in row order. Repeated edges are kept apart and simply add up.
+    ``order`` brings per-edge values from the order of ``edge_index`` into row order; all kernels take values in row
+    order. Repeated edges are kept apart and simply add up.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
@@ -41,18 +39,18 @@ class Adjacency:
         key = target * num_nodes + source
         is_sorted = bool((key[1:] >= key[:-1]).all())
         self.num_nodes = num_nodes
-        self.perm: Tensor | None = None if is_sorted else torch.argsort(key, stable=True)
-        row, col = self.order(target), self.order(source)
-        self.row, self.col, self.crow = row.to(index), col.to(index), _offsets(row, num_nodes, index)
+        self.perm: Tensor | None = None if is_sorted else torch.argsort(key, stable=True).to(index)
+        self.row, self.col = self.order(target.to(index)), self.order(source.to(index))
+        self.crow = _offsets(target, num_nodes, index)
         # The transposed pattern: entry k of the transpose is entry tperm[k] of the pattern.
-        self.tperm = torch.argsort(col * num_nodes + row, stable=True)
-        col_t = self.row.index_select(0, self.tperm)
-        crow_t = _offsets(col, num_nodes, index)
+        self.tperm = torch.argsort(self.col, stable=True).to(index)
+        crow_t, col_t = _offsets(source, num_nodes, index), self.row.index_select(0, self.tperm)
         self.is_symmetric = torch.equal(crow_t, self.crow) and torch.equal(col_t, self.col)
         self.crow_t = self.crow if self.is_symmetric else crow_t
         self.col_t = self.col if self.is_symmetric else col_t
-        self.is_loop = row == col
-        self._unit: dict[torch.dtype, Propagation] = {}
+        self.is_loop = self.row == self.col
+        self.has_loops = bool(self.is_loop.any())
+        self.known: dict[Any, Any] = {}  # what others have worked out about this very pattern
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int) -> Adjacency:
@@ -72,44 +70,48 @@ class Adjacency:
         )
         return adjacency
 
+    @functools.cached_property
+    def inverse_perm(self) -> Tensor | None:
+        """Where each column of ``edge_index`` went."""
+        if self.perm is None:
+            return None
+        places = torch.arange(self.perm.numel(), dtype=self.perm.dtype, device=self.perm.device)
+        return torch.empty_like(self.perm).index_copy_(0, self.perm.long(), places)
+
     def order(self, values: Tensor) -> Tensor:
         """Per-edge values from the order of ``edge_index`` into row order (differentiable)."""
-        return values if self.perm is None else values.index_select(0, self.perm)
+        if self.perm is None:
+            return values
+        if values.requires_grad and torch.is_grad_enabled():
+            out: Tensor = _Order.apply(self, values)  # type: ignore[no-untyped-call]
+            return out
+        return values.index_select(0, self.perm)
 
-    def unit_norm(self, dtype: torch.dtype) -> Propagation:
-        """The normalisation of the unweighted graph, computed once."""
-        if dtype not in self._unit:
-            ones = torch.ones(self.row.numel(), dtype=dtype, device=self.row.device)
-            self._unit[dtype] = _normalise(self, ones)
-        return self._unit[dtype]
+    def transposed(self, values: Tensor) -> Tensor:
+        """Values in row order, in the row order of the transpose."""
+        return values.index_select(0, self.tperm)
 
 
 _CACHE: dict[int, tuple[weakref.ref[Tensor], int, Adjacency]] = {}
 
 
-def _offsets(sorted_or_not: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:
-    counts = torch.bincount(sorted_or_not, minlength=num_nodes)
-    return F.pad(counts.cumsum(0), (1, 0)).to(dtype)
+def _offsets(nodes: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:
+    return F.pad(torch.bincount(nodes, minlength=num_nodes).cumsum(0), (1, 0)).to(dtype)
 
 
-def _product(crow: Tensor, col: Tensor, values: Tensor, x: Tensor) -> Tensor:
-    """``Y_i = sum_k values[k] X[col[k]]`` over ``k`` in ``crow[i]:crow[i + 1]``."""
-    if x.device.type == "cpu" and x.dtype == torch.float32:  # FBGEMM: the fastest sparse product torch has here
-        return F.embedding_bag(
-            col, x.contiguous(), crow, mode="sum", per_sample_weights=values, include_last_offset=True
-        )
-    size = (crow.numel() - 1, x.size(0))
-    # CUDA reads strided values as if they were contiguous, and says nothing
-    matrix = torch.sparse_csr_tensor(crow, col, values.contiguous(), size, check_invariants=False)
-    return torch.mm(matrix, x)
+class _Order(torch.autograd.Function):
+    """A permutation, whose gradient is a gather too; that of ``index_select`` scatters."""
 
+    @staticmethod
+    def forward(ctx: Any, adjacency: Adjacency, values: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        assert adjacency.perm is not None
+        return values.index_select(0, adjacency.perm)
 
-def _sampled_product(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """``<left_i, right_col[k]>`` for every entry ``k`` of row ``i``."""
-    zeros = left.new_zeros(col.numel())  # read even with beta=0: it must not hold NaN
-    pattern = torch.sparse_csr_tensor(crow, col, zeros, (left.size(0), right.size(0)), check_invariants=False)
-    values: Tensor = torch.sparse.sampled_addmm(pattern, left.contiguous(), right.t(), beta=0.0).values()
-    return values
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, grad.index_select(0, ctx.adjacency.inverse_perm)
 
 
 class _SpMM(torch.autograd.Function):
@@ -117,17 +119,15 @@ class _SpMM(torch.autograd.Function):
     def forward(ctx: Any, adjacency: Adjacency, values: Tensor, x: Tensor) -> Tensor:
         ctx.adjacency = adjacency
         ctx.save_for_backward(values, x if ctx.needs_input_grad[1] else None)
-        return _product(adjacency.crow, adjacency.col, values, x)
+        return product(adjacency.crow, adjacency.col, values, x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         a: Adjacency = ctx.adjacency
         values, x = ctx.saved_tensors
-        grad_values = _sampled_product(a.crow, a.col, grad, x) if ctx.needs_input_grad[1] else None
-        grad_x = None
-        if ctx.needs_input_grad[2]:
-            grad_x = _product(a.crow_t, a.col_t, values.index_select(0, a.tperm), grad)
+        grad_values = sampled_product(a.crow, a.col, grad, x) if ctx.needs_input_grad[1] else None
+        grad_x = product(a.crow_t, a.col_t, a.transposed(values), grad) if ctx.needs_input_grad[2] else None
         return None, grad_values, grad_x
 
 
@@ -139,52 +139,26 @@ def spmm(adjacency: Adjacency, values: Tensor, x: Tensor) -> Tensor:
         values: One value per edge, in row order (``adjacency.order``), of shape ``(E,)``.
         x: Node features of shape ``(N, F)`` and the same dtype.
     """
-    if adjacency.row.numel() == 0:
-        return torch.zeros_like(x)
     out: Tensor = _SpMM.apply(adjacency, values.to(x.dtype), x)  # type: ignore[no-untyped-call]
     return out
 
 
+class _RowSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, adjacency: Adjacency, values: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        return row_sums(adjacency.crow, adjacency.row, values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, grad.index_select(0, ctx.adjacency.row)
+
+
 def row_sum(adjacency: Adjacency, values: Tensor) -> Tensor:
     """Sum of the values of each row: weighted in-degrees, for values of shape ``(E,)`` or ``(E, heads)``."""
-    zeros = values.new_zeros((adjacency.num_nodes, *values.shape[1:]))
-    return zeros.index_add(0, adjacency.row, values)
-
-
-class Propagation(NamedTuple):
-    """A normalised adjacency: the values of its entries and the diagonal kept apart as a dense vector."""
-
-    adjacency: Adjacency
-    values: Tensor
-    loop: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """One hop, ``A_hat @ x``."""
-        return spmm(self.adjacency, self.values, x) + self.loop.unsqueeze(-1) * x
-
-
-def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) -> Propagation:
-    r"""Symmetric normalisation :math:`\hat A = D^{-1/2} (A_w + I) D^{-1/2}` of GCN.
-
-    :math:`D` holds the weighted in-degrees of :math:`A_w + I`. Every node has exactly one self-loop of weight 1;
-    self-loops among the edges are replaced by it. Gradients flow through the degrees.
-
-    Args:
-        adjacency: The pattern.
-        weight: Edge weights in the order of ``edge_index``, or ``None`` for an unweighted graph.
-        dtype: The floating-point type of the result.
-    """
-    if weight is None:
-        return adjacency.unit_norm(dtype)
-    return _normalise(adjacency, adjacency.order(weight.to(dtype)))
-
-
-def _normalise(adjacency: Adjacency, values: Tensor) -> Propagation:
-    values = values.masked_fill(adjacency.is_loop, 0.0)
-    degree = 1.0 + row_sum(adjacency, values)
-    inverse = degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt().masked_fill(degree <= 0, 0.0)
-    values = inverse.index_select(0, adjacency.row) * values * inverse.index_select(0, adjacency.col)
-    return Propagation(adjacency, values, inverse.square())
+    out: Tensor = _RowSum.apply(adjacency, values)  # type: ignore[no-untyped-call]
+    return out
 
 
 def edge_softmax(

@@ -20,7 +20,8 @@ from graphmend.datasets.sources import cached_arrays
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.files import digest
-from graphmend.sparse import Adjacency, Propagation
+from graphmend.propagation import Propagation, gcn_norm
+from graphmend.sparse import Adjacency
 
 __all__ = ["DATASETS", "Draw", "draw_domains", "is_acceptable", "synthetic_domains"]
 
@@ -57,7 +58,7 @@ def synthetic_domains(
     """
     base = choose("synthetic data set", name, BASES)(data_dir)
     require(seed >= 0, f"seed must not be negative (got {seed})")
-    hop = Adjacency.of(base.edge_index, base.num_nodes).unit_norm(torch.float64)
+    hop = gcn_norm(Adjacency.of(base.edge_index, base.num_nodes), None, torch.float64)
     x = base.x.double()
     index, rejected = _accepted(x, hop, 0 if one_draw else seed)
     draw = draw_domains(x, hop, index)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import Linear
 
 from graphmend.errors import require
 from graphmend.sparse import Adjacency, row_sum
 
-__all__ = ["FLOOR", "Edges", "power"]
+__all__ = ["FLOOR", "Edges", "linear_around", "power"]
 
 FLOOR = 1e-12
 """A degree up to this counts as 0: its inverse square would overflow single precision in a gradient."""
@@ -22,6 +25,7 @@ class Edges(NamedTuple):
     adjacency: Adjacency
     presence: Tensor
     own_weight: Tensor | None
+    origin: tuple[Tensor, ...]  #: the tensors it was made from
 
     @property
     def weight(self) -> Tensor:
@@ -58,14 +62,15 @@ class Edges(NamedTuple):
             f"bipartite message passing is not supported (got size {size} for {num_nodes} nodes)",
         )
         adjacency = Adjacency.of(edge_index, num_nodes)
+        origin = (presence, edge_index) if edge_weight is None else (presence, edge_index, edge_weight)
         presence = adjacency.order(presence.to(x.dtype))
         if edge_weight is None:
-            return cls(adjacency, presence, None)
+            return cls(adjacency, presence, None, origin)
         require(
             edge_weight.numel() == num_edges,
             f"edge_weight must have one value per edge (got {edge_weight.numel()} for {num_edges} edges)",
         )
-        return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(x.dtype)))
+        return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(x.dtype)), origin)
 
     def without_loops(self) -> Edges:
         """The same edges with every self-loop absent."""
@@ -74,6 +79,17 @@ class Edges(NamedTuple):
     def degree(self) -> Tensor:
         """The number of incoming edges per node, fractions included."""
         return row_sum(self.adjacency, self.presence)
+
+
+def linear_around(lin: Any, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
+    """``lin(hop(x))`` for a linear hop; with the weights first where that is narrower and nobody listens in."""
+    weight = getattr(lin, "weight", None)
+    heard = lin._forward_hooks or lin._forward_pre_hooks
+    if type(lin) not in (nn.Linear, Linear) or heard or weight is None or weight.size(0) >= weight.size(1):
+        out: Tensor = lin(hop(x))
+        return out
+    out = hop(F.linear(x, weight))
+    return out if lin.bias is None else out + lin.bias
 
 
 def power(degree: Tensor, exponent: float) -> Tensor:

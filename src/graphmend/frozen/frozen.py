@@ -18,7 +18,19 @@ from graphmend.errors import GraphMendError, UnsupportedLayerError, listed, requ
 from graphmend.frozen.calling import Caller
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
 from graphmend.frozen.state import frozen_model, plain, untouched_rng
-from graphmend.frozen.weights import Way, filtered, native, ways, why_not, with_more_edges, without_edges
+from graphmend.frozen.weights import (
+    Way,
+    filtered,
+    native,
+    patched,
+    ways,
+    why_not,
+    with_more_edges,
+    without_edges,
+)
+from graphmend.memo import remembering
+from graphmend.nn.registry import BACKBONES
+from graphmend.rows import Rows, materialised
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,6 +72,8 @@ class FrozenGNN:
         self._source: Caller | Tap | None = None
         self._way: Way | None = None
         self._written: list[str] = []
+        self._takes_rows: bool | None = None
+        self._is_ours = type(inner) in BACKBONES.values() and not getattr(inner, "config", {}).get("released")
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
@@ -68,6 +82,7 @@ class FrozenGNN:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(untouched_rng(self._seed))
             stack.enter_context(frozen_model(self._inner))
+            stack.enter_context(remembering())
             self._forward = Caller(self._inner)
             self._trial()
             self._stack = stack.pop_all()
@@ -102,6 +117,10 @@ class FrozenGNN:
         if self._choose_way() is filtered:
             raise UnsupportedLayerError(why_not(self._inner))
 
+    def is_faster_with_weights(self) -> bool:
+        """Whether weights of 1 spare the model its own, slower message passing."""
+        return self._choose_way() is patched
+
     def _caller(self) -> Caller:
         require(self._stack is not None, "a FrozenGNN is used inside its with block")
         return self._forward
@@ -111,11 +130,20 @@ class FrozenGNN:
 
     def _run(self, caller: Caller, way: Way | None, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Any:
         data = with_more_edges(self._data, edge_index)
-        data.x = x
-        data = self._fresh(data)
-        if way is None or presence is None:
-            return caller(data)
-        return way(self._inner, caller, data, presence)
+
+        def run(features: Tensor) -> Any:
+            data.x = features
+            graph = self._fresh(data)
+            return caller(graph) if way is None or presence is None else way(self._inner, caller, graph, presence)
+
+        if isinstance(x, Rows) and self._takes_rows is None:
+            try:
+                out, self._takes_rows = run(x), True
+                return out
+            except Exception as error:  # compiled models want ordinary tensors
+                _LOG.debug("no sharing of linear maps: %s", _first_line(error))
+                self._takes_rows = False
+        return run(x if self._takes_rows else materialised(x))
 
     def _fresh(self, data: Data) -> Data:
         """A copy for the model to keep, with its own tensors where the model writes into them."""
@@ -165,6 +193,9 @@ class FrozenGNN:
     @torch.no_grad()
     def _writes(self, caller: Caller) -> list[str]:
         """Run the model once; the names of the tensors it has written into."""
+        if self._is_ours:
+            self._logits(caller(self._data))
+            return []
         data = copy.copy(self._data)
         tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
         data.update(tensors)
@@ -177,6 +208,8 @@ class FrozenGNN:
         if self._embedding is not None or not inspect.ismethod(method):
             return None
         own = Caller(method, self._forward.leave_out)
+        if self._is_ours:
+            return own
         data = copy.copy(self._data)
         try:
             with torch.enable_grad():  # even where only the value of Z is wanted
@@ -213,6 +246,8 @@ class FrozenGNN:
 
     def _choose_way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed, tried on this graph."""
+        if self._way is None and self._is_ours:
+            self._way = native  # the contract of our backbones, see their tests
         if self._way is None:
             found = (way for way in ways(self._inner, self._forward, self._data) if self._is_exact(way, self._forward))
             self._way = next(found, filtered)

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation
 
-from graphmend.frozen.conv_edges import Edges, power
-from graphmend.sparse import spmm
+from graphmend.frozen.conv_edges import Edges, linear_around, power
+from graphmend.memo import remembered
+from graphmend.propagation import Propagation
 
 __all__ = ["gin_conv", "graph_conv", "sage_conv"]
 
@@ -29,7 +30,7 @@ def graph_conv(
 ) -> Tensor:
     """``GraphConv``: ``W_rel aggregate(x) + W_root x``."""
     edges = Edges.of(presence, x, edge_index, edge_weight, size)
-    out: Tensor = conv.lin_rel(_aggregate(conv, edges, x)) + conv.lin_root(x)
+    out: Tensor = linear_around(conv.lin_rel, x, lambda h: _aggregate(conv, edges, h)) + conv.lin_root(x)
     return out
 
 
@@ -43,7 +44,7 @@ def sage_conv(
     """``SAGEConv``: ``W_l aggregate(x) + W_r x``, projected before and normalised after if the layer says so."""
     edges = Edges.of(presence, x, edge_index, size=size)
     source: Tensor = conv.lin(x).relu() if conv.project else x
-    out: Tensor = conv.lin_l(_aggregate(conv, edges, source))
+    out = linear_around(conv.lin_l, source, lambda h: _aggregate(conv, edges, h))
     if conv.root_weight:
         out = out + conv.lin_r(x)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
@@ -58,12 +59,16 @@ def gin_conv(
 ) -> Tensor:
     """``GINConv``: ``nn((1 + eps) x + aggregate(x))``."""
     edges = Edges.of(presence, x, edge_index, size=size)
-    out: Tensor = conv.nn(_aggregate(conv, edges, x) + (1 + conv.eps) * x)
+    out: Tensor = conv.nn(_aggregate(conv, edges, x, (1 + conv.eps) * x))
     return out
 
 
-def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor) -> Tensor:
-    out = spmm(edges.adjacency, edges.weight, x)
+def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor, add: Tensor | None = None) -> Tensor:
     if isinstance(conv.aggr_module, MeanAggregation):
-        out = out * power(edges.degree(), -1.0).unsqueeze(-1)
-    return out
+        return remembered("mean", edges.origin, lambda: _mean(edges))(x, add=add)
+    return Propagation(edges.adjacency, edges.weight)(x, add=add)
+
+
+def _mean(edges: Edges) -> Propagation:
+    inverse = power(edges.degree(), -1.0)
+    return Propagation(edges.adjacency, edges.weight * inverse.index_select(0, edges.adjacency.row))

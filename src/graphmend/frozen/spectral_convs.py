@@ -11,8 +11,10 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from graphmend.errors import require
-from graphmend.frozen.conv_edges import Edges, power
-from graphmend.sparse import Propagation, row_sum
+from graphmend.frozen.conv_edges import Edges, linear_around, power
+from graphmend.memo import remembered
+from graphmend.propagation import Propagation, normalised, pagerank
+from graphmend.sparse import row_sum
 
 __all__ = ["appnp", "cheb_conv", "gcn_conv", "sg_conv", "tag_conv"]
 
@@ -21,26 +23,24 @@ def gcn_conv(
     conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
 ) -> Tensor:
     """``GCNConv``: ``A_hat x W + b``."""
-    edges = Edges.of(presence, x, edge_index, edge_weight)
-    propagate = _symmetric(edges, conv.add_self_loops, conv.improved) if conv.normalize else _plain(edges)
-    out = propagate(conv.lin(x))
-    return out if conv.bias is None else out + conv.bias
+    propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops, conv.improved)
+    trains_bias = conv.bias is not None and conv.bias.requires_grad
+    out = propagate(conv.lin(x), shift=None if trains_bias else conv.bias)
+    return out + conv.bias if trains_bias else out
 
 
 def appnp(
     conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
 ) -> Tensor:
     r"""``APPNP``: :math:`x \leftarrow (1 - \alpha) \hat A x + \alpha x_0`, ``K`` times."""
-    edges = Edges.of(presence, x, edge_index, edge_weight)
-    propagate = _symmetric(edges, conv.add_self_loops) if conv.normalize else _plain(edges)
+    propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
+    if not conv.training:
+        return propagate.polynomial(x, pagerank(conv.K, conv.alpha).to(x))
     start = x
     for _ in range(conv.K):
-        if conv.training:  # as in the original, what one step drops stays dropped
-            propagate = Propagation(
-                propagate.adjacency,
-                F.dropout(propagate.values, conv.dropout),
-                F.dropout(propagate.loop, conv.dropout),
-            )
+        # as in the original, what one step drops stays dropped
+        loop = None if propagate.loop is None else F.dropout(propagate.loop, conv.dropout)
+        propagate = Propagation(propagate.adjacency, F.dropout(propagate.values, conv.dropout), loop)
         x = (1 - conv.alpha) * propagate(x) + conv.alpha * start
     return x
 
@@ -49,24 +49,19 @@ def sg_conv(
     conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
 ) -> Tensor:
     """``SGConv``: ``A_hat^K x W + b``."""
-    edges = Edges.of(presence, x, edge_index, edge_weight)
-    propagate = _symmetric(edges, conv.add_self_loops)
-    for _ in range(conv.K):
-        x = propagate(x)
-    out: Tensor = conv.lin(x)
-    return out
+    propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
+    power_only = torch.eye(conv.K + 1, dtype=x.dtype, device=x.device)[conv.K]
+    return linear_around(conv.lin, x, lambda h: propagate.polynomial(h, power_only))
 
 
 def tag_conv(
     conv: MessagePassing, presence: Tensor, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
 ) -> Tensor:
     """``TAGConv``: ``sum_k A_hat^k x W_k + b``, without self-loops."""
-    edges = Edges.of(presence, x, edge_index, edge_weight)
-    propagate = _symmetric(edges, add_self_loops=False) if conv.normalize else _plain(edges)
-    out: Tensor = conv.lins[0](x)
-    for lin in conv.lins[1:]:
-        x = propagate(x)
-        out = out + lin(x)
+    propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), add_self_loops=False)
+    out: Tensor = conv.lins[-1](x)
+    for lin in reversed(conv.lins[:-1]):  # Horner's rule, as narrow as the output
+        out = propagate(out, add=lin(x))
     return out if conv.bias is None else out + conv.bias
 
 
@@ -91,8 +86,12 @@ def cheb_conv(
     return out if conv.bias is None else out + conv.bias
 
 
-def _plain(edges: Edges) -> Propagation:
-    return Propagation(edges.adjacency, edges.weight, edges.weight.new_zeros(edges.adjacency.num_nodes))
+def _propagation(conv: MessagePassing, edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:
+    """The adjacency a layer multiplies with, worked out once for all layers that see the same edges."""
+    if not getattr(conv, "normalize", True):
+        return Propagation(edges.adjacency, edges.weight)
+    kind = ("symmetric", add_self_loops, improved)
+    return remembered(kind, edges.origin, lambda: _symmetric(edges, add_self_loops, improved))
 
 
 def _symmetric(edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:
@@ -101,14 +100,14 @@ def _symmetric(edges: Edges, add_self_loops: bool, improved: bool = False) -> Pr
     With ``add_self_loops``, every node has one self-loop: the one among the edges, with the model's own weight, or
     one of weight 1. PyG's ``improved`` makes that 2, but only in a graph that has edge weights.
     """
-    adjacency, values, loop = _plain(edges)
-    if add_self_loops:
-        values = edges.without_loops().weight
-        loop = torch.ones_like(loop)
-        if edges.own_weight is not None:
-            is_loop = adjacency.is_loop
-            loop = torch.full_like(loop, 2.0 if improved else 1.0)
-            loop = loop.index_put((adjacency.row[is_loop].long(),), edges.own_weight[is_loop])
+    adjacency, values = edges.adjacency, edges.weight
+    if add_self_loops and edges.own_weight is None:
+        return normalised(adjacency, values)
+    loop = values.new_zeros(adjacency.num_nodes)
+    if add_self_loops and edges.own_weight is not None:
+        values, is_loop = edges.without_loops().weight, adjacency.is_loop
+        loop = torch.full_like(loop, 2.0 if improved else 1.0)
+        loop = loop.index_put((adjacency.row[is_loop].long(),), edges.own_weight[is_loop])
     scale = power(row_sum(adjacency, values) + loop, -0.5)
     values = scale.index_select(0, adjacency.row) * values * scale.index_select(0, adjacency.col)
     return Propagation(adjacency, values, loop * scale.square())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphmend.errors import require
 from graphmend.nn.layers import PredictThenPropagate, remember
-from graphmend.sparse import Propagation
+from graphmend.propagation import Propagation
 
 
 class AirGNN(PredictThenPropagate):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphmend.nn.layers import PredictThenPropagate, remember
-from graphmend.sparse import Propagation
+from graphmend.propagation import Propagation, pagerank
 
 
 class APPNP(PredictThenPropagate):
@@ -33,7 +33,4 @@ class APPNP(PredictThenPropagate):
 
     def diffuse(self, h: Tensor, propagate: Propagation) -> Tensor:
         """Personalised PageRank by power iteration."""
-        x = h
-        for _ in range(self.hops):
-            x = (1 - self.alpha) * propagate(x) + self.alpha * h
-        return x
+        return propagate.polynomial(h, pagerank(self.hops, self.alpha).to(h))

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmend.nn.layers import GraphConvolution, batch_norms, remember
-from graphmend.sparse import Adjacency, Propagation, gcn_norm
+from graphmend.propagation import Propagation, gcn_norm
+from graphmend.sparse import Adjacency
 
 
 class GCN(nn.Module):
@@ -53,5 +54,6 @@ class GCN(nn.Module):
 
     def _embed(self, x: Tensor, propagate: Propagation) -> Tensor:
         for conv, norm in zip(self.convs, self.norms, strict=False):
-            x = F.dropout(F.relu(norm(conv(x, propagate))), self.dropout, self.training)
+            assert isinstance(conv, GraphConvolution)
+            x = F.dropout(conv.hidden(x, propagate, norm), self.dropout, self.training)
         return x

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmend.nn.layers import PredictThenPropagate, remember
-from graphmend.sparse import Propagation
+from graphmend.propagation import Propagation, pagerank
 
 
 class GPR(PredictThenPropagate):
@@ -31,12 +31,12 @@ class GPR(PredictThenPropagate):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, num_layers, batch_norm, dropout)
-        gamma = alpha * (1 - alpha) ** torch.arange(hops + 1, dtype=torch.float32)
-        gamma[-1] = (1 - alpha) ** hops
-        self.gamma = nn.Parameter(gamma)
+        self.gamma = nn.Parameter(pagerank(hops, alpha).float())
 
     def diffuse(self, h: Tensor, propagate: Propagation) -> Tensor:
         """The sum over hops."""
+        if not (torch.is_grad_enabled() and self.gamma.requires_grad):
+            return propagate.polynomial(h, self.gamma)
         out = self.gamma[0] * h
         for gamma in self.gamma[1:]:
             h = propagate(h)

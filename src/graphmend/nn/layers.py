@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmend.errors import require
-from graphmend.sparse import Adjacency, Propagation, gcn_norm
+from graphmend.memo import remembered
+from graphmend.propagation import Propagation, gcn_norm
+from graphmend.sparse import Adjacency
 
 P = ParamSpec("P")
 Self = TypeVar("Self", bound=nn.Module)
@@ -51,6 +53,27 @@ def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:
     return nn.ModuleList(nn.BatchNorm1d(channels) if batch_norm else nn.Identity() for _ in range(count))
 
 
+def is_trained(*modules: nn.Module) -> bool:
+    """Whether a layer's constants are not constants, or its batch statistics those of the batch."""
+    if any(module.training for module in modules):
+        return True
+    return torch.is_grad_enabled() and any(p.requires_grad for module in modules for p in module.parameters())
+
+
+def affine(norm: nn.Module, bias: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+    """Scale and shift of a batch normalisation in evaluation mode, or of none, that follows a bias."""
+    if not isinstance(norm, nn.BatchNorm1d):
+        return None, bias
+    mean, var, weight, shift = norm.running_mean, norm.running_var, norm.weight, norm.bias
+    assert mean is not None and var is not None
+
+    def compute() -> tuple[Tensor, Tensor]:
+        scale = weight * (var + norm.eps).rsqrt()
+        return scale, shift + scale * (-mean if bias is None else bias - mean)
+
+    return remembered("affine", (mean, var, weight, shift, *(() if bias is None else (bias,))), compute)
+
+
 class GraphConvolution(nn.Module):
     r"""One GCN layer :math:`\hat A X W + b` (Kipf & Welling, 2017) on an already normalised adjacency."""
 
@@ -62,6 +85,13 @@ class GraphConvolution(nn.Module):
     def forward(self, x: Tensor, propagate: Propagation) -> Tensor:
         """Transform, then propagate: the product is as narrow as the layer."""
         return propagate(x @ self.weight) + self.bias
+
+    def hidden(self, x: Tensor, propagate: Propagation, norm: nn.Module) -> Tensor:
+        """The layer with normalisation and ReLU, fused into one where nothing is trained."""
+        if is_trained(self, norm):
+            return F.relu(norm(self(x, propagate)))
+        scale, shift = affine(norm, self.bias)
+        return propagate(x @ self.weight, scale=scale, shift=shift, relu=True)
 
 
 class MLP(nn.Module):

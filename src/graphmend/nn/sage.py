@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmend.errors import require
-from graphmend.nn.layers import batch_norms, remember
-from graphmend.sparse import Adjacency, row_sum, spmm
+from graphmend.memo import remembered
+from graphmend.nn.layers import affine, batch_norms, is_trained, remember
+from graphmend.propagation import Propagation
+from graphmend.sparse import Adjacency, row_sum
 
 
 class MeanConvolution(nn.Module):
@@ -24,11 +26,16 @@ class MeanConvolution(nn.Module):
         self.neighbour = nn.Linear(in_channels, out_channels)
         self.root = nn.Linear(in_channels, out_channels, bias=False)
 
-    def forward(self, x: Tensor, adjacency: Adjacency, values: Tensor, inverse_degree: Tensor) -> Tensor:
-        """``values`` are edge weights in row order."""
-        total = spmm(adjacency, values, self.neighbour(x))
-        out: Tensor = inverse_degree.unsqueeze(-1) * total + self.root(x)
-        return out
+    def forward(self, x: Tensor, mean: Propagation) -> Tensor:
+        """``mean`` averages over the neighbours."""
+        return mean(self.neighbour(x), add=self.root(x))
+
+    def hidden(self, x: Tensor, mean: Propagation, norm: nn.Module) -> Tensor:
+        """The layer with normalisation and ReLU, fused into one where nothing is trained."""
+        if is_trained(self, norm):
+            return F.relu(norm(self(x, mean)))
+        scale, shift = affine(norm)
+        return mean(self.neighbour(x), add=self.root(x), scale=scale, shift=shift, relu=True)
 
 
 class SAGE(nn.Module):
@@ -60,27 +67,31 @@ class SAGE(nn.Module):
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation before the last convolution."""
-        return self._embed(x, *self._neighbours(x, edge_index, edge_weight))
+        return self._embed(x, self._mean(x, edge_index, edge_weight))
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Class scores."""
-        neighbours = self._neighbours(x, edge_index, edge_weight)
-        out: Tensor = self.convs[-1](self._embed(x, *neighbours), *neighbours)
+        mean = self._mean(x, edge_index, edge_weight)
+        out: Tensor = self.convs[-1](self._embed(x, mean), mean)
         return out
 
-    def _embed(self, x: Tensor, adjacency: Adjacency, values: Tensor, inverse_degree: Tensor) -> Tensor:
+    def _embed(self, x: Tensor, mean: Propagation) -> Tensor:
         for conv, norm in zip(self.convs, self.norms, strict=False):
-            x = F.relu(norm(conv(x, adjacency, values, inverse_degree)))
-            x = F.dropout(x, self.dropout, self.training)
+            assert isinstance(conv, MeanConvolution)
+            x = F.dropout(conv.hidden(x, mean, norm), self.dropout, self.training)
         return x
 
-    def _neighbours(
-        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None
-    ) -> tuple[Adjacency, Tensor, Tensor]:
+    def _mean(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Propagation:
         adjacency = Adjacency.of(edge_index, x.size(0))
-        if edge_weight is None:
-            values = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
-        else:
-            values = adjacency.order(edge_weight.to(x.dtype))
-        degree = row_sum(adjacency, values if self.mean == "weights" else (values != 0).to(x.dtype))
-        return adjacency, values, degree.masked_fill(degree == 0, 1.0).reciprocal()
+
+        def compute() -> Propagation:
+            if edge_weight is None:
+                values = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
+            else:
+                values = adjacency.order(edge_weight.to(x.dtype))
+            degree = row_sum(adjacency, values if self.mean == "weights" else (values != 0).to(x.dtype))
+            inverse = degree.masked_fill(degree == 0, 1.0).reciprocal()
+            return Propagation(adjacency, values * inverse.index_select(0, adjacency.row))
+
+        made_of = (adjacency.row,) if edge_weight is None else (adjacency.row, edge_weight)
+        return remembered(("mean", self.mean, x.dtype), made_of, compute)

@@ -1,0 +1,59 @@
+"""What stays the same while a model is frozen is computed once.
+
+Inside :func:`remembering` nobody but this package and the surrogate touches weights and graph, so a result may be kept
+as long as the tensors it was made from live and their version counters stand still. Outside, nothing is kept:
+``tensor.data`` can be written to without anyone noticing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor
+
+__all__ = ["remembered", "remembering"]
+
+T = TypeVar("T")
+
+
+class _Entry(NamedTuple):
+    tensors: list[weakref.ref[Tensor]]
+    versions: list[int]
+    value: Any
+
+
+_ACTIVE: ContextVar[dict[Any, _Entry] | None] = ContextVar("graphmend_memo", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """A scope in which :func:`remembered` keeps what it computes; at its end all is forgotten."""
+    token = _ACTIVE.set({})
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+def remembered(name: Any, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> T:
+    """``compute()``, or what it gave before for the same tensors; those that want gradients are never remembered.
+
+    Args:
+        name: What is computed; hashable.
+        tensors: All tensors that go into it. The result must not hold on to them, or it is kept to the end.
+        compute: Computes it.
+    """
+    memo = _ACTIVE.get()
+    if memo is None or any(tensor.requires_grad or tensor.is_inference() for tensor in tensors):
+        return compute()
+    key, versions = (name, *map(id, tensors)), [tensor._version for tensor in tensors]
+    entry = memo.get(key)
+    if entry is not None and entry.versions == versions:
+        return entry.value  # type: ignore[no-any-return]
+    value = compute()
+    memo[key] = _Entry([weakref.ref(tensor, lambda _: memo.pop(key, None)) for tensor in tensors], versions, value)
+    return value

@@ -1,0 +1,225 @@
+r"""Hops over a weighted adjacency, fused with what frozen layers do around them, and the normalisation of GCN.
+
+A hop is :math:`Y = (A_v + \mathrm{diag}(\ell)) X`. Around it, a frozen layer adds what does not come from the
+neighbours, scales and shifts (bias, batch normalisation in evaluation mode) and cuts off at zero; all of that happens
+in place on the hop's own result, and only that result is kept for the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmend.kernels import product, row_sums, sampled_product
+from graphmend.memo import remembered
+from graphmend.sparse import Adjacency
+
+__all__ = ["Propagation", "gcn_norm", "normalised", "pagerank"]
+
+
+class Propagation:
+    """A weighted adjacency to multiply with: the values of its entries, and its diagonal apart as a dense vector.
+
+    Args:
+        adjacency: The pattern.
+        values: Values of the entries in row order.
+        loop: The diagonal, or ``None`` for zeros.
+    """
+
+    def __init__(self, adjacency: Adjacency, values: Tensor, loop: Tensor | None = None) -> None:
+        self.adjacency, self.values, self.loop = adjacency, values, loop
+        self._transposed: Tensor | None = None
+
+    def __call__(
+        self,
+        x: Tensor,
+        *,
+        add: Tensor | None = None,
+        scale: Tensor | None = None,
+        shift: Tensor | None = None,
+        relu: bool = False,
+    ) -> Tensor:
+        r"""One hop and what a layer does around it, :math:`\mathrm{ReLU}(s (A X + R) + t)`.
+
+        Args:
+            x: Features ``(N, F)``.
+            add: R, of the shape of ``x``.
+            scale: s, one number per column; like ``shift`` a constant, no gradient is computed for it.
+            shift: t, one number per column.
+            relu: Whether to cut off at zero.
+        """
+        values, loop = (None if v is None else v.to(x.dtype) for v in (self.values, self.loop))
+        out: Tensor = _Hop.apply(self, values, loop, x, add, scale, shift, relu)  # type: ignore[no-untyped-call]
+        return out
+
+    def polynomial(self, x: Tensor, coefficients: Tensor) -> Tensor:
+        r""":math:`\sum_k c_k A^k X` with constant coefficients."""
+        values, loop = (None if v is None else v.to(x.dtype) for v in (self.values, self.loop))
+        out: Tensor = _Polynomial.apply(self, values, loop, x, coefficients)  # type: ignore[no-untyped-call]
+        return out
+
+    def hop(self, values: Tensor, loop: Tensor | None, x: Tensor) -> Tensor:
+        """``A x`` without gradient."""
+        out = product(self.adjacency.crow, self.adjacency.col, values, x)
+        return out if loop is None else out.addcmul_(loop.unsqueeze(-1), x)
+
+    def hop_back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
+        """``A^T grad``; the transposed values are worked out once for all hops."""
+        if self._transposed is None or self._transposed.dtype != values.dtype:
+            self._transposed = self.adjacency.transposed(values)
+        out = product(self.adjacency.crow_t, self.adjacency.col_t, self._transposed, grad)
+        return out if loop is None else out.addcmul_(loop.unsqueeze(-1), grad)
+
+    def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Gradients for the values and the diagonal of one hop from ``x``."""
+        values = sampled_product(self.adjacency.crow, self.adjacency.col, grad, x)
+        return values, None if loop is None else torch.linalg.vecdot(grad, x)
+
+
+class _Hop(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        a: Propagation,
+        values: Tensor,
+        loop: Tensor | None,
+        x: Tensor,
+        add: Tensor | None,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        relu: bool,
+    ) -> Tensor:
+        out = a.hop(values, loop, x)
+        if add is not None:
+            out += add
+        if scale is not None:
+            out *= scale
+        if shift is not None:
+            out += shift
+        if relu:
+            out.relu_()
+        ctx.a = a
+        ctx.save_for_backward(values, loop, x if ctx.needs_input_grad[1] else None, scale, out if relu else None)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a: Propagation = ctx.a
+        values, loop, x, scale, out = ctx.saved_tensors
+        grad = grad.contiguous()
+        if out is not None:
+            grad = torch.ops.aten.threshold_backward(grad, out, 0)
+        if scale is not None:
+            grad = grad * scale if out is None else grad.mul_(scale)
+        grad_values, grad_loop = a.entry_gradients(loop, grad, x) if x is not None else (None, None)
+        grad_x = a.hop_back(values, loop, grad) if ctx.needs_input_grad[3] else None
+        return None, grad_values, grad_loop, grad_x, grad if ctx.needs_input_grad[4] else None, None, None, None
+
+
+class _Polynomial(torch.autograd.Function):
+    r"""Forward by powers, backward by Horner's rule: :math:`G_k = A^\top G_{k+1} + c_k \partial Y`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Propagation, values: Tensor, loop: Tensor | None, x: Tensor, coefficients: Tensor
+    ) -> Tensor:
+        out = x * coefficients[0]
+        powers = []
+        for coefficient in coefficients[1:]:
+            if ctx.needs_input_grad[1]:
+                powers.append(x)
+            x = a.hop(values, loop, x)
+            out.addcmul_(x, coefficient)
+        ctx.a = a
+        ctx.save_for_backward(values, loop, coefficients, *powers)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a: Propagation = ctx.a
+        values, loop, coefficients, *powers = ctx.saved_tensors
+        grad_values = grad_loop = None
+        now = grad * coefficients[-1]
+        for k in reversed(range(coefficients.numel() - 1)):
+            if powers:
+                more, more_loop = a.entry_gradients(loop, now, powers[k])
+                grad_values = more if grad_values is None else grad_values.add_(more)
+                if more_loop is not None:
+                    grad_loop = more_loop if grad_loop is None else grad_loop.add_(more_loop)
+            now = a.hop_back(values, loop, now)
+            now.addcmul_(grad, coefficients[k])
+        return None, grad_values, grad_loop, now, None
+
+
+def pagerank(hops: int, alpha: float) -> Tensor:
+    r"""What :math:`x \leftarrow (1 - \alpha) \hat A x + \alpha h` comes to after some steps from :math:`x = h`:
+    the coefficients :math:`\alpha (1 - \alpha)^k` of :math:`\hat A^k h`, the last one without :math:`\alpha`.
+    """
+    coefficients = (1 - alpha) ** torch.arange(hops + 1, dtype=torch.float64)
+    coefficients[:-1] *= alpha
+    return coefficients
+
+
+def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) -> Propagation:
+    r"""Symmetric normalisation :math:`\hat A = D^{-1/2} (A_w + I) D^{-1/2}` of GCN.
+
+    :math:`D` holds the weighted in-degrees of :math:`A_w + I`. Every node has exactly one self-loop of weight 1;
+    self-loops among the edges are replaced by it. Gradients flow through the degrees.
+
+    Args:
+        adjacency: The pattern.
+        weight: Edge weights in the order of ``edge_index``, or ``None`` for an unweighted graph.
+        dtype: The floating-point type of the result.
+    """
+    if weight is not None:
+        name, made_of = ("gcn", dtype), (weight, adjacency.row)
+        return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order(weight.to(dtype))))
+    if ("gcn", dtype) not in adjacency.known:
+        ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
+        adjacency.known["gcn", dtype] = normalised(adjacency, ones)
+    found: Propagation = adjacency.known["gcn", dtype]
+    return found
+
+
+def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:
+    """:func:`gcn_norm` of weights that are already in row order."""
+    values, loop = _GcnNorm.apply(adjacency, weight)  # type: ignore[no-untyped-call]
+    return Propagation(adjacency, values, loop)
+
+
+class _GcnNorm(torch.autograd.Function):
+    r"""Values :math:`v_{ij} = s_i w_{ij} s_j` and diagonal :math:`s_i^2` with :math:`s = D^{-1/2}`.
+
+    .. math:: \partial w_{ij} = s_i s_j\, \partial v_{ij} + \partial D_i, \qquad
+              \partial D_i = -\tfrac12 s_i^2 \Big(\sum_j \partial v_{ij} v_{ij} + \sum_j \partial v_{ji} v_{ji}\Big)
+                             - s_i^4\, \partial \ell_i
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor]:
+        if a.has_loops:
+            weight = weight.masked_fill(a.is_loop, 0.0)
+        degree = row_sums(a.crow, a.row, weight).add_(1.0)
+        scale = degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt_().masked_fill_(degree <= 0, 0.0)
+        values = scale.index_select(0, a.row).mul_(weight).mul_(scale.index_select(0, a.col))
+        ctx.a = a
+        ctx.save_for_backward(scale, values)
+        return values, scale.square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, grad_loop: Tensor) -> tuple[None, Tensor]:
+        a: Adjacency = ctx.a
+        scale, values = ctx.saved_tensors
+        flow = grad * values
+        total = row_sums(a.crow, a.row, flow) + row_sums(a.crow_t, None, a.transposed(flow))
+        square = scale.square()
+        degree = -0.5 * square * total - square.square() * grad_loop
+        out = scale.index_select(0, a.row).mul_(scale.index_select(0, a.col)).mul_(grad)
+        out += degree.index_select(0, a.row)
+        return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out
