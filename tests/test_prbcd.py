@@ -25,6 +25,7 @@ from graphmend.transforms.attack_steps import Adaptive, Moment, official, signed
 from graphmend.transforms.pairs import UndirectedGraph, pair_number, pair_of, random_pairs
 from graphmend.transforms.prbcd import samples, top
 from graphmend.transforms.random_block import Block
+from graphmend.transforms.swaps import exchanged, improved
 from graphmend.transforms.target import target_of
 from graphs import DEVICES, dense, dense_norm, rng, undirected
 
@@ -282,3 +283,25 @@ def test_a_block_of_a_hundred_thousand_pairs_on_a_larger_graph() -> None:
     after = PRBCD(GCN(32, 32, 5), rate=0.1, block_size=100_000, epochs=10)(data)
     graph = UndirectedGraph.of(data)
     assert 0 < graph.changes_to(UndirectedGraph.of(after)).numel() <= graph.count(0.1)
+
+
+def test_flips_are_exchanged_for_better_pairs_only() -> None:
+    flips = torch.tensor([True, True, True, False, False, False])
+    gradient = torch.tensor([0.5, -0.1, 0.2, 0.3, 0.1, -0.4])
+    assert exchanged(flips, gradient, 1).tolist() == [True, False, True, True, False, False]
+    assert exchanged(flips, gradient, 9).tolist() == [True, False, True, True, False, False]  # 0.1 would lose to 0.2
+    assert torch.equal(exchanged(flips, flips.double(), 3), flips)
+    assert torch.equal(exchanged(torch.ones_like(flips), gradient, 3), torch.ones_like(flips))
+
+
+def test_swapping_does_no_less_harm_within_the_same_budget() -> None:
+    data = Data(x=torch.randn(30, 4, generator=rng(1)), edge_index=undirected(30))
+    torch.manual_seed(0)
+    model, graph = GCN(4, 8, 3).eval(), UndirectedGraph.of(data)
+    with target_of(model, data, nodes=None, labels=None, known=None, loss="tanh_margin", seed=0) as target:
+        block = Block.random(graph, 200, rng(2))
+        flips = torch.zeros(200, dtype=torch.bool)
+        flips[torch.randperm(200, generator=rng(3))[:12]] = True
+        before = target.harm(block, flips)
+        after = improved(target, block, flips, 20)
+        assert target.harm(block, after) > before and int(after.sum()) == 12

@@ -45,11 +45,16 @@ def check_features(x: Any) -> None:
     require(x.is_floating_point(), f"x must be floating-point (got {x.dtype}); convert it with x.float()")
     require(x.size(0) > 0, "the graph is empty: x has no rows; pass a graph with at least one node")
     require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
-    finite = torch.isfinite(x)
-    if not bool(finite.all()):
+    if not is_finite(x):
+        finite = torch.isfinite(x)
         row, column = (int(i) for i in (~finite).nonzero()[0])
         count, value = int((~finite).sum()), float(x[row, column])
         require(False, f"x holds {count} non-finite values, first x[{row}, {column}] = {value}; replace or impute them")
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether all entries are; extremes carry infinities and NaN, and need no mask as large as ``x``."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(x.detach()))).all())
 
 
 def check_edges(edge_index: Any, nodes: int) -> None:

@@ -9,14 +9,14 @@ linear maps are looked up, and whatever else it does with the features works on 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-__all__ = ["Rows", "materialised"]
+__all__ = ["RowGradient", "Rows", "materialised"]
 
 _PROPERTIES = {
     getattr(Tensor, name).__get__
@@ -25,25 +25,59 @@ _PROPERTIES = {
 _PRODUCTS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
 
 
+class _Map(NamedTuple):
+    out: Tensor
+    back: Tensor  #: gradients times this are gradients for the features
+    weights: tuple[Tensor | None, ...]  #: kept so that no id comes again
+
+
+class RowGradient(NamedTuple):
+    r"""A gradient for features, kept as narrow as the linear maps it came through: :math:`G_d + \sum_k G_k W_k`."""
+
+    x: Tensor
+    direct: Tensor | None
+    parts: list[tuple[Tensor, Tensor]]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Some of its rows, in a buffer of their own."""
+        if self.direct is None:
+            out = torch.zeros_like(self.x[start:stop]) if not self.parts else None
+        else:
+            out = self.direct[start:stop].clone()
+        for grad, back in self.parts:
+            out = grad[start:stop] @ back if out is None else out.addmm_(grad[start:stop], back)
+        assert out is not None
+        return out
+
+
 class Rows(Tensor):
     """All rows of a feature matrix, in their own or another order, with the linear maps that are already known.
 
-    Args:
-        x: The feature matrix.
-        order: Which row stands where, or ``None`` for their own order.
-        known: Linear maps of ``x``, by the identity of their weights; shared with all others made from this one.
+    If the features want a gradient, every linear map is a leaf with a gradient of its own, as narrow as the map, and
+    :meth:`gradient` puts them together.
     """
 
     _x: Tensor
     _order: Tensor | None
-    _known: dict[Any, tuple[Any, Tensor]]
+    _known: dict[Any, _Map]
 
     @classmethod
-    def of(cls, x: Tensor, order: Tensor | None = None, known: dict[Any, Any] | None = None) -> Rows:
-        """See the class."""
+    def of(cls, x: Tensor) -> Rows:
+        """The rows of ``x`` in their own order."""
+        return cls._make(x, None, {})
+
+    @classmethod
+    def _make(cls, x: Tensor, order: Tensor | None, known: dict[Any, _Map]) -> Rows:
         self: Rows = _Wrap.apply(x, order)  # type: ignore[no-untyped-call]
-        self._x, self._order, self._known = x, order, {} if known is None else known
+        self._x, self._order, self._known = x, order, known
         return self
+
+    def gradient(self, loss: Tensor) -> RowGradient:
+        """The gradient of a loss for the features."""
+        maps = [found for found in self._known.values() if found.out.requires_grad]
+        direct, *through = torch.autograd.grad(loss, [self._x, *(found.out for found in maps)], allow_unused=True)
+        parts = [(grad, found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
+        return RowGradient(self._x, direct, parts)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,7 +91,7 @@ class Rows(Tensor):
             if not kwargs and func in _PRODUCTS and rest[0].dim() == 2 and _are_constant(rest):
                 return rows._linear(torch.mm, *rest)
             if not kwargs and func is Tensor.index_select and rest[0] == 0 and rows._may_become(rest[1]):
-                return Rows.of(rows._x, rest[1], rows._known)
+                return Rows._make(rows._x, rest[1], rows._known)
             if func is F.dropout and not (kwargs or {}).get("training", rest[1] if len(rest) > 1 else True):
                 return rows
         return func(*tree_map_only(Rows, materialised, args), **tree_map_only(Rows, materialised, kwargs or {}))
@@ -71,10 +105,13 @@ class Rows(Tensor):
         return self._order is None and order.numel() == self._x.size(0)
 
     def _linear(self, func: Callable[..., Tensor], *weights: Tensor | None) -> Tensor:
-        key = (func, torch.is_grad_enabled(), *map(id, weights))
+        grad = torch.is_grad_enabled() and self._x.requires_grad
+        key = (func, grad, *map(id, weights))
         if key not in self._known:
-            self._known[key] = (weights, func(self._x, *weights))  # with the weights, so that no id comes again
-        out = self._known[key][1]
+            out, weight = func(self._x.detach(), *weights).requires_grad_(grad), weights[0]
+            assert weight is not None
+            self._known[key] = _Map(out, weight if func is F.linear else weight.t(), weights)
+        out = self._known[key].out
         return out if self._order is None else out.index_select(0, self._order)
 
 

@@ -8,6 +8,52 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from graphmend.rows import RowGradient
+
+BLOCK = {"cpu": 1 << 18, "cuda": 1 << 24}  # numbers in a block: what a cache holds, what keeps a GPU busy
+
+
+class FeatureAdam:
+    """Adam on the features, a block of rows at a time: there is never a gradient as large as they are.
+
+    Args:
+        x: The features, changed in place.
+        lr: Learning rate.
+    """
+
+    def __init__(self, x: Tensor, lr: float) -> None:
+        self.x, self.lr = x, lr
+        self.mean, self.square = torch.zeros_like(x), torch.zeros_like(x)
+        self.steps = torch.zeros((), device=x.device)
+        self.size = max(1, BLOCK[x.device.type] // x.size(1))
+
+    @torch.no_grad()
+    def step(self, gradient: RowGradient) -> Tensor:
+        """Take one step; the norm of the gradient."""
+        self.steps += 1
+        norms = []
+        for start in range(0, self.x.size(0), self.size):
+            stop = start + self.size
+            grad = gradient.rows(start, stop)
+            norms.append(torch.linalg.vector_norm(grad))
+            torch._fused_adam_(
+                [self.x[start:stop]],
+                [grad],
+                [self.mean[start:stop]],
+                [self.square[start:stop]],
+                [],
+                [self.steps],
+                lr=self.lr,
+                beta1=0.9,
+                beta2=0.999,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return norm
+
 
 class Update(Protocol):
     """Something that moves a tensor along its ``grad``, in place."""

@@ -72,15 +72,17 @@ class Variant:
         begin: Gives, for one attack, what adds to the flip probabilities, from the gradient.
         lr: Default step size.
         keeps_best: Go back to the block and probabilities that did most harm, after resampling and at the end.
+        swaps: Spend the steps after the first phase on exchanging discrete flips.
     """
 
     begin: Callable[[], Step]
     lr: float
     keeps_best: bool
+    swaps: bool = False
 
 
 VARIANTS = {
-    "adaptive": Variant(Adaptive, lr=0.5, keeps_best=True),
+    "adaptive": Variant(Adaptive, lr=0.5, keeps_best=True, swaps=True),
     "official": Variant(lambda: official, lr=100.0, keeps_best=True),
     "port": Variant(lambda: signed, lr=0.1, keeps_best=False),
 }

@@ -1,0 +1,232 @@
+"""Algorithm 1 of GTrans: alternate feature and edge steps, then choose a discrete graph."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.adaptation import Adaptation, Candidate, Step, unchanged
+from graphmend.checks import is_finite
+from graphmend.edges import EdgeFlips
+from graphmend.errors import GraphMendError, require
+from graphmend.frozen import FrozenGNN
+from graphmend.limits import Limits
+from graphmend.patch import Patch
+from graphmend.progress import track
+from graphmend.rows import Rows
+from graphmend.surrogates import surrogate_of
+from graphmend.updates import EDGE_UPDATES, FeatureAdam, Update
+
+if TYPE_CHECKING:
+    from graphmend.gtrans import GTrans
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _wanting_gradients(variable: Tensor) -> Iterator[None]:
+    variable.requires_grad_(True)
+    try:
+        yield
+    finally:
+        variable.requires_grad_(False)
+
+
+class _Stopped(Exception):
+    """The surrogate cannot be followed any further."""
+
+
+class Run:
+    """One adaptation of one graph."""
+
+    def __init__(
+        self,
+        settings: GTrans,
+        frozen: FrozenGNN,
+        data: Data,
+        limits: Limits,
+        seed: int,
+        callback: Callable[[Step], None] | None,
+    ) -> None:
+        self.settings, self.frozen, self.data, self.limits, self.seed = settings, frozen, data, limits, seed
+        self.callback = callback
+        self.surrogate = surrogate_of(settings.surrogate)
+        self.generator = torch.Generator(device=data.x.device).manual_seed(seed)
+        self.x = data.x.detach().clone()  # X' = X + dX, a leaf
+        self.flips = self._edge_flips() if settings.edge_steps > 0 else None
+        self.rows = Rows.of(self.x)  # the same with its linear maps, made anew whenever X' changes
+        fast = self.flips is None and frozen.is_faster_with_weights()
+        self.ones = self.x.new_ones(data.edge_index.size(1)) if fast else None
+        self.history: list[Step] = []
+        self.candidates: list[Candidate] = []
+
+    def adapt(self, progress: bool) -> Adaptation:
+        """Run it."""
+        start = time.perf_counter()
+        try:
+            with closing(track(range(self.settings.steps), "mending", progress)) as steps:
+                self._learn(steps, start)
+            removed, added = self._discretise()
+            patch, mended = Patch.make(self.data, self.x, removed, added)
+            logits = self._predict(mended)
+        except _Stopped as stopped:
+            _LOG.warning("the graph is left as it was: %s", stopped)
+            return unchanged(
+                self.frozen,
+                self.data,
+                history=self.history,
+                candidates=self.candidates,
+                reason=str(stopped),
+                seconds=time.perf_counter() - start,
+            )
+        return Adaptation(
+            self.frozen.model,
+            mended,
+            logits,
+            patch,
+            self.history,
+            self.candidates,
+            seconds=time.perf_counter() - start,
+        )
+
+    def _learn(self, steps: Iterable[int], start: float) -> None:
+        """Lines 4 to 13 of Algorithm 1."""
+        s = self.settings
+        update_x = FeatureAdam(self.x, s.lr_feature)
+        update_p = EDGE_UPDATES[s.edge_update](self.flips.p, s.lr_edge) if self.flips is not None else None
+        for t in steps:
+            if s.time_limit is not None and time.perf_counter() - start > s.time_limit:
+                _LOG.info("stopped after %d of %d steps: time_limit is %s s", t, s.steps, s.time_limit)
+                break
+            if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
+                kind, terms, norm = "feature", *self._feature_step(update_x)
+            else:
+                assert self.flips is not None and update_p is not None
+                kind, terms, norm = "edge", *self._edge_step(self.flips, update_p)
+            self._record(t, kind, terms, norm, start)
+
+    def _feature_step(self, update: FeatureAdam) -> tuple[dict[str, Tensor], Tensor]:
+        """Lines 6 to 8: the terms of the loss, and the norm of the gradient that was followed."""
+        with _wanting_gradients(self.x):
+            self.rows = Rows.of(self.x)
+            terms, loss = self._loss()
+            gradient = self._following("features; set feature_steps=0", loss, self.rows.gradient)
+        norm = update.step(gradient)
+        self.limits.project(self.x, self.data.x)
+        self.rows = Rows.of(self.x)
+        return terms, norm
+
+    def _edge_step(self, flips: EdgeFlips, update: Update) -> tuple[dict[str, Tensor], Tensor]:
+        """Lines 9 to 12."""
+        p = flips.p
+        if p.numel() == 0:  # no edge may change
+            return self._loss()[0], p.new_zeros(())
+        with _wanting_gradients(p):
+            terms, loss = self._loss()
+            gradient = self._following(
+                "edges; set edge_steps=0", loss, lambda loss: torch.autograd.grad(loss, p, allow_unused=True)[0]
+            )
+        p.grad = torch.zeros_like(p) if gradient is None else gradient
+        update.step()
+        flips.step_back()
+        return terms, torch.linalg.vector_norm(p.grad)
+
+    def _loss(self) -> tuple[dict[str, Tensor], Tensor]:
+        presence = self.ones if self.flips is None else self.flips.presence()
+        terms = self._terms(self._graph(presence), self.generator)
+        return {name: value.detach() for name, value in terms.items()}, torch.stack(list(terms.values())).sum()
+
+    def _following(self, what: str, loss: Tensor, gradient: Callable[[Tensor], T]) -> T:
+        if not loss.requires_grad:
+            raise _Stopped(f"the surrogate loss does not depend on the graph's {what}")
+        try:
+            return gradient(loss)
+        except Exception as error:
+            raise _Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error
+
+    def _discretise(self) -> tuple[Tensor, Tensor]:
+        """Lines 14 to 21 of Algorithm 1: among discrete graphs within budget, the one with the lowest loss."""
+        if self.limits.binary is not None and any(step.kind == "feature" for step in self.history):
+            self.limits.finish(self.x, self.data.x)
+            self.rows = Rows.of(self.x)
+        if not is_finite(self.x):
+            raise _Stopped("the mended features are not finite; take a smaller lr_feature")
+        none = self.data.edge_index[:, :0]
+        if self.flips is None:
+            return none[0], none
+        best, best_loss = None, math.inf
+        with torch.no_grad():
+            for name, flips in self.flips.discrete(self.settings.num_samples, self.generator):
+                presence = self.flips.presence(flips.to(self.x.dtype))
+                views = torch.Generator(device=self.x.device).manual_seed(self.seed)  # the same views for all
+                loss = float(torch.stack(list(self._terms(self._graph(presence), views).values())).sum())
+                self.candidates.append(Candidate(name, loss, int(flips.sum())))
+                if math.isfinite(loss) and loss < best_loss:
+                    best, best_loss = flips, loss
+        if best is None:
+            raise _Stopped("the surrogate loss of every discrete graph is not finite")
+        return self.flips.changes(best)
+
+    def _terms(self, graph: Data, generator: torch.Generator) -> dict[str, Tensor]:
+        try:
+            terms = self.surrogate.terms(self.frozen, graph, generator)
+            require(len(terms) > 0, "the surrogate has no terms; return at least one")
+            return {name: torch.as_tensor(value, device=graph.x.device).reshape(()) for name, value in terms.items()}
+        except GraphMendError:
+            raise
+        except Exception as error:
+            raise _Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+
+    @torch.no_grad()
+    def _predict(self, mended: Data) -> Tensor:
+        logits = self.frozen.predict(mended)
+        finite = logits.isfinite()
+        if not bool(finite.all()) and not torch.equal(finite, self.frozen.predict(self.data).isfinite()):
+            raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
+        return logits
+
+    def _graph(self, presence: Tensor | None) -> Data:
+        graph = copy.copy(self.data)
+        graph.x = self.rows
+        graph.edge_index = self.data.edge_index if self.flips is None else self.flips.edge_index
+        graph.edge_weight = presence
+        return graph
+
+    def _edge_flips(self) -> EdgeFlips:
+        s = self.settings
+        return EdgeFlips.of(
+            self.data.edge_index,
+            self.x.size(0),
+            budget=s.budget,
+            space=s.space,
+            block_size=s.block_size,
+            directed=s.directed,
+            frozen=self.limits.frozen_edges,
+            dtype=self.x.dtype,
+            generator=self.generator,
+        )
+
+    def _record(self, index: int, kind: str, terms: dict[str, Tensor], norm: Tensor, start: float) -> None:
+        flipped = norm.new_zeros(()) if self.flips is None else self.flips.p.sum()
+        *losses, size, flips = torch.stack([*terms.values(), norm, flipped]).tolist()  # one wait for the device
+        values, seconds = dict(zip(terms, losses, strict=True)), time.perf_counter() - start
+        if not all(map(math.isfinite, losses)):
+            raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
+        if not math.isfinite(size):
+            raise _Stopped(f"the gradient is not finite at step {index}")
+        step = Step(index, kind, sum(losses), values, size, flips, seconds)
+        self.history.append(step)
+        _LOG.debug("%s", step)
+        if self.callback is not None:
+            self.callback(step)
