@@ -21,7 +21,7 @@ from graphmend import GTrans
 from graphmend.adaptation import Identity
 from graphmend.errors import GraphMendError
 from graphmend.nn import GCN
-from graphmend.patch import FORMAT, Patch, fingerprint
+from graphmend.patch import FORMAT, Patch, fingerprint_of
 from graphs import directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -234,8 +234,8 @@ def test_features_that_require_a_gradient() -> None:
 def test_summary_and_fingerprint() -> None:
     data, patch, mended = patched()
     assert patch.summary() == f"8 feature rows changed, 2 edge entries removed, 1 added (graph {patch.before[:12]})"
-    assert patch.before == fingerprint(data) == fingerprint(copy.deepcopy(data)) != patch.after
-    assert patch.after == fingerprint(mended)
+    assert patch.before == fingerprint_of(data) == fingerprint_of(copy.deepcopy(data)) != patch.after
+    assert patch.after == fingerprint_of(mended)
 
 
 @pytest.mark.parametrize("budget", [0, 3])

@@ -99,6 +99,6 @@ class Identity:
 def unchanged(frozen: FrozenGNN, data: Data, **details: Any) -> Adaptation:
     """An adaptation that leaves the graph as it is."""
     nothing = data.edge_index[:, :0]
-    patch, same = Patch.make(data, data.x, nothing[0], nothing)
+    patch, same = Patch.make(data, data.x.clone(), nothing[0], nothing)
     with torch.no_grad():
         return Adaptation(frozen.model, same, frozen.predict(same), patch, **details)

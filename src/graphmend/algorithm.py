@@ -190,7 +190,9 @@ class Run:
 
     @torch.no_grad()
     def _predict(self, mended: Data) -> Tensor:
-        logits = self.frozen.predict(mended)
+        graph = copy.copy(mended)
+        graph.x = self.rows
+        logits = self.frozen.predict(graph)
         finite = logits.isfinite()
         if not bool(finite.all()) and not torch.equal(finite, self.frozen.predict(self.data).isfinite()):
             raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")

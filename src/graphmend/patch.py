@@ -15,8 +15,9 @@ from torch_geometric.data import Data
 from graphmend.edge_attributes import edge_attribute_names
 from graphmend.errors import GraphMendError, require
 from graphmend.files import digest, read_safetensors, write_safetensors
+from graphmend.fingerprint import fingerprint
 
-FORMAT = "graphmend-patch-1"
+FORMAT = "graphmend-patch-2"
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -48,31 +49,31 @@ class Patch:
 
     @classmethod
     def make(cls, data: Data, x: Tensor, removed: Tensor, added: Tensor) -> tuple[Patch, Data]:
-        """The patch that gives ``data`` the features ``x`` and other edges, and the mended graph."""
-        changed = (_as_bits(data.x) != _as_bits(x)).any(dim=1).nonzero().view(-1)
-        bits = _as_bits(data.x.index_select(0, changed)) ^ _as_bits(x.index_select(0, changed))
+        """The patch that gives ``data`` the features ``x``, which the mended graph takes over, and other edges."""
+        bits = _as_bits(data.x) ^ _as_bits(x)
+        rows = bits.any(dim=1).nonzero().view(-1)
         attributes = _edge_attributes(data)
         patch = cls(
-            before=fingerprint(data),
+            before=fingerprint_of(data),
             after="",
-            rows=changed,
-            bits=bits,
+            rows=rows,
+            bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
             removed=removed,
             removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
             added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
         )
-        mended = patch._apply(data)
-        object.__setattr__(patch, "after", fingerprint(mended, attributes))
+        mended = patch._apply(data, x.detach())
+        object.__setattr__(patch, "after", fingerprint_of(mended, attributes))
         return patch, mended
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
-        _same(fingerprint(data), self.before, "was made for another graph; apply it to the graph it came from")
-        return self._apply(data)
+        _same(fingerprint_of(data), self.before, "was made for another graph; apply it to the graph it came from")
+        return self._apply(data, self._flip(data.x))
 
     def revert(self, data: Data) -> Data:
         """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
-        found = fingerprint(data, self.removed_attributes)
+        found = fingerprint_of(data, self.removed_attributes)
         _same(found, self.after, "did not make this graph; revert it on the graph that apply returned")
         out = copy.copy(data)
         out.x = self._flip(data.x)
@@ -89,9 +90,9 @@ class Patch:
             _set_edge_attribute(out, name, full)
         return out
 
-    def _apply(self, data: Data) -> Data:
+    def _apply(self, data: Data, x: Tensor) -> Data:
         out = copy.copy(data)
-        out.x = self._flip(data.x)
+        out.x = x
         keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
         keep[self.removed.to(data.x.device)] = False
         for name, value in _edge_attributes(data).items():
@@ -162,9 +163,9 @@ class Patch:
             raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
 
 
-def fingerprint(data: Data, attributes: Collection[str] | None = None) -> str:
-    """SHA-256 of features, edges and edge attributes (all, or those named) with their types and shapes."""
-    return digest({"x": data.x, **_edge_attributes(data, attributes)})
+def fingerprint_of(data: Data, attributes: Collection[str] | None = None) -> str:
+    """The fingerprint of features, edges and edge attributes (all, or those named)."""
+    return fingerprint({"x": data.x, **_edge_attributes(data, attributes)})
 
 
 def _same(found: str, expected: str, otherwise: str) -> None:

@@ -38,16 +38,27 @@ class RowGradient(NamedTuple):
     direct: Tensor | None
     parts: list[tuple[Tensor, Tensor]]
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Some of its rows, in a buffer of their own."""
-        if self.direct is None:
-            out = torch.zeros_like(self.x[start:stop]) if not self.parts else None
+    def norm(self) -> Tensor:
+        """Its Frobenius norm; that of one product is had without the product, from two small Gram matrices."""
+        if self.direct is None and len(self.parts) == 1:
+            ((grad, back),) = self.parts
+            squared = ((grad.t() @ grad).double() * (back @ back.t()).double()).sum()
+            return squared.clamp(min=0.0).sqrt().to(grad.dtype)
+        blocks = (self.rows(start, start + 4096) for start in range(0, self.x.size(0), 4096))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(block) for block in blocks]))
+        return norm
+
+    def rows(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        """Some of its rows, in ``out`` if given."""
+        out = torch.empty_like(self.x[start:stop]) if out is None else out
+        first = self.parts[0] if self.parts else None
+        if first is not None:
+            torch.mm(first[0][start:stop], first[1], out=out)
         else:
-            out = self.direct[start:stop].clone()
-        for grad, back in self.parts:
-            out = grad[start:stop] @ back if out is None else out.addmm_(grad[start:stop], back)
-        assert out is not None
-        return out
+            out.zero_()
+        for grad, back in self.parts[1:]:
+            out.addmm_(grad[start:stop], back)
+        return out if self.direct is None else out.add_(self.direct[start:stop])
 
 
 class Rows(Tensor):
@@ -110,7 +121,7 @@ class Rows(Tensor):
         if key not in self._known:
             out, weight = func(self._x.detach(), *weights).requires_grad_(grad), weights[0]
             assert weight is not None
-            self._known[key] = _Map(out, weight if func is F.linear else weight.t(), weights)
+            self._known[key] = _Map(out, weight if func is F.linear else weight.t().contiguous(), weights)
         out = self._known[key].out
         return out if self._order is None else out.index_select(0, self._order)
 

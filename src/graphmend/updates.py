@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmend.rows import RowGradient
 
-BLOCK = {"cpu": 1 << 18, "cuda": 1 << 24}  # numbers in a block: what a cache holds, what keeps a GPU busy
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 24}  # numbers in a block: what a cache holds, what keeps a GPU busy
 
 
 class FeatureAdam:
@@ -25,17 +25,16 @@ class FeatureAdam:
         self.x, self.lr = x, lr
         self.mean, self.square = torch.zeros_like(x), torch.zeros_like(x)
         self.steps = torch.zeros((), device=x.device)
-        self.size = max(1, BLOCK[x.device.type] // x.size(1))
+        self.size = min(max(1, BLOCK.get(x.device.type, BLOCK["cpu"]) // x.size(1)), x.size(0))
+        self.block = torch.empty_like(x[: self.size])
 
     @torch.no_grad()
     def step(self, gradient: RowGradient) -> Tensor:
         """Take one step; the norm of the gradient."""
         self.steps += 1
-        norms = []
         for start in range(0, self.x.size(0), self.size):
-            stop = start + self.size
-            grad = gradient.rows(start, stop)
-            norms.append(torch.linalg.vector_norm(grad))
+            stop = min(start + self.size, self.x.size(0))
+            grad = gradient.rows(start, stop, out=self.block[: stop - start])
             torch._fused_adam_(
                 [self.x[start:stop]],
                 [grad],
@@ -51,8 +50,7 @@ class FeatureAdam:
                 amsgrad=False,
                 maximize=False,
             )
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-        return norm
+        return gradient.norm()
 
 
 class Update(Protocol):

@@ -17,7 +17,7 @@ from graphmend.errors import listed
 from graphmend.files import read_safetensors
 from graphmend.graph_files import load_graph
 from graphmend.nn import BACKBONES
-from graphmend.patch import fingerprint
+from graphmend.patch import fingerprint_of
 from graphmend.provenance import device_name, provenance
 from graphmend.surrogates import SURROGATES
 from graphmend.transforms import VIEWS
@@ -72,7 +72,7 @@ def _describe(path: Path) -> dict[str, Any]:
         "isolated nodes": data.has_isolated_nodes(),
         "x": f"{data.x.dtype}, {float(data.x.min()):.4g} to {float(data.x.max()):.4g}",
         "further arrays": listed(set(data.keys()) - {"x", "edge_index"}),
-        "fingerprint": fingerprint(data),
+        "fingerprint": fingerprint_of(data),
     }
     if data.get("y") is not None and not data.y.is_floating_point():
         facts["classes"] = int(data.y.max()) + 1

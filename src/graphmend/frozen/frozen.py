@@ -110,6 +110,9 @@ class FrozenGNN:
 
     def predict(self, data: Data) -> Tensor:
         """Logits on a graph as it is, with its own weights."""
+        if not self._takes_rows:
+            data = copy.copy(data)
+            data.x = materialised(data.x)
         return self._logits(self._caller()(self._fresh(data)))
 
     def require_edge_weights(self) -> None:
@@ -193,8 +196,8 @@ class FrozenGNN:
     @torch.no_grad()
     def _writes(self, caller: Caller) -> list[str]:
         """Run the model once; the names of the tensors it has written into."""
-        if self._is_ours:
-            self._logits(caller(self._data))
+        if self._is_ours:  # they write nothing; do width, type and device fit?
+            caller(Data(x=self._data.x[:1], edge_index=self._data.edge_index[:, :0]))
             return []
         data = copy.copy(self._data)
         tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
 from graphmend.surrogates.base import Backbone, Surrogate
@@ -47,9 +49,36 @@ def _embed(model: Backbone, data: Data) -> Tensor:
 
 def distance(u: Tensor, v: Tensor) -> Tensor:
     r"""Mean cosine distance :math:`\frac1N \sum_i (1 - \cos(u_i, v_i))` of rows; a zero row has cosine 0 with all."""
-    return 1.0 - (_unit(u) * _unit(v)).sum(-1).mean()
+    mean: Tensor = _MeanCosine.apply(u, v)  # type: ignore[no-untyped-call]
+    return 1.0 - mean
 
 
-def _unit(z: Tensor) -> Tensor:
+class _MeanCosine(torch.autograd.Function):
+    r"""With :math:`\partial u_i = \frac{1}{N |u_i|} \left(\hat v_i - \cos_i \hat u_i\right)`, and so for v.
+
+    Rows are scaled one factor at a time, so that the product of two tiny norms never turns up.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
+        inverse_u, inverse_v = _inverse_norm(u), _inverse_norm(v)
+        cosine = (u * inverse_u).mul_(v).sum(-1, keepdim=True).mul_(inverse_v)
+        ctx.save_for_backward(u, v, inverse_u, inverse_v, cosine)
+        return cosine.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        u, v, inverse_u, inverse_v, cosine = ctx.saved_tensors
+        cosine, step = cosine.neg(), grad / u.size(0)
+        grad_u = grad_v = None
+        if ctx.needs_input_grad[0]:
+            grad_u = (v * inverse_v).addcmul_(u, cosine * inverse_u).mul_(step * inverse_u)
+        if ctx.needs_input_grad[1]:
+            grad_v = (u * inverse_u).addcmul_(v, cosine * inverse_v).mul_(step * inverse_v)
+        return grad_u, grad_v
+
+
+def _inverse_norm(z: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    return z / norm.masked_fill(norm == 0, torch.inf)  # a zero row has no direction, and no gradient
+    return norm.masked_fill_(norm == 0, torch.inf).reciprocal_()  # a zero row has no direction, and no gradient
