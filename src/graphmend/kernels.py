@@ -23,9 +23,8 @@ def product(crow: Tensor, col: Tensor, values: Tensor, x: Tensor) -> Tensor:
     if col.numel() == 0:
         return x.new_zeros((crow.numel() - 1, x.size(1)))
     if x.device.type == "cpu" and x.dtype == torch.float32:  # FBGEMM: the fastest sparse product torch has here
-        return F.embedding_bag(
-            col, x.contiguous(), crow, mode="sum", per_sample_weights=values, include_last_offset=True
-        )
+        x, values = x.detach().contiguous(), values.detach()  # or it makes ready for a gradient of its own
+        return F.embedding_bag(col, x, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
     size = (crow.numel() - 1, x.size(0))
     # CUDA reads strided values as if they were contiguous, and says nothing
     matrix = torch.sparse_csr_tensor(crow, col, values.contiguous(), size, check_invariants=False)

@@ -51,7 +51,7 @@ class Patch:
     def make(cls, data: Data, x: Tensor, removed: Tensor, added: Tensor) -> tuple[Patch, Data]:
         """The patch that gives ``data`` the features ``x``, which the mended graph takes over, and other edges."""
         bits = _as_bits(data.x) ^ _as_bits(x)
-        rows = bits.any(dim=1).nonzero().view(-1)
+        rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
         attributes = _edge_attributes(data)
         patch = cls(
             before=fingerprint_of(data),
