@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
+from graphmend.sparse import Adjacency
 
 
 def check_graph(data: Data) -> None:
@@ -87,14 +88,14 @@ def check_weight(weight: Any, edges: int) -> None:
     require(bool(torch.isfinite(weight).all()), "edge_weight holds non-finite values; replace or drop those edges")
 
 
-def check_no_duplicates(edge_index: Tensor, nodes: int) -> None:
+def check_no_duplicates(adjacency: Adjacency) -> None:
     """Learning edges needs each of them once."""
-    key, _ = torch.sort(edge_index[0] * nodes + edge_index[1])
-    same = key[1:] == key[:-1]
+    row, col = adjacency.row, adjacency.col
+    same = (row[1:] == row[:-1]) & (col[1:] == col[:-1])
     if bool(same.any()):
-        first = int(key[1:][same][0])
+        source, target = int(col[1:][same][0]), int(row[1:][same][0])
         require(
             False,
-            f"edge_index lists {int(same.sum())} edges more than once, first {first // nodes} -> {first % nodes}; "
+            f"edge_index lists {int(same.sum())} edges more than once, first {source} -> {target}; "
             "merge them with data.coalesce()",
         )

@@ -2,15 +2,20 @@ r"""Edge flips: candidates, the relaxation :math:`A \oplus p`, the budget and th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from graphmend.checks import check_no_duplicates
 from graphmend.errors import require
+from graphmend.sparse import Adjacency
 
 SPACES = ("existing", "random_block")
 DIRECTED = ("delete", "reverse")
@@ -105,29 +110,25 @@ class EdgeFlips:
             dtype: Floating-point type of ``p``.
             generator: Source of randomness for the block.
         """
-        check_no_duplicates(edge_index, num_nodes)
+        adjacency = Adjacency.of(edge_index, num_nodes)
+        check_no_duplicates(adjacency)
         source, target = edge_index
-        loop = source == target
-        pair = torch.minimum(source, target) * num_nodes + torch.maximum(source, target)
-        undirected = _is_undirected(edge_index, num_nodes)
-        free = ~loop
-        if undirected or directed == "reverse":
-            if not undirected:  # the released code's candidates: stored from the lower to the higher node
-                free &= torch.isin(pair, pair[source < target])
-            if frozen is not None:
-                free &= ~torch.isin(pair, pair[frozen.to(pair.device)])
-            keys, inverse = torch.unique(pair[free], return_inverse=True)
-            number = keys.numel()
+        undirected = adjacency.is_symmetric
+        free = source != target
+        total: float = int(free.sum())
+        if undirected:
+            total //= 2
+            candidate, number = _undirected_candidates(adjacency, frozen)
+        elif directed == "reverse":
+            total = source.numel() / 2  # the released code halves the stored entries of any graph
+            candidate, number = _upward_candidates(edge_index, num_nodes, frozen)
         else:
             if frozen is not None:
                 free &= ~frozen.to(free.device)
-            number = int(free.sum())
-            inverse = torch.arange(number, device=source.device)
-        candidate = torch.full_like(source, -1)
-        candidate[free] = inverse
+            candidate, number = torch.where(free, free.cumsum(0) - 1, -1), int(free.sum())
         new, new_candidate = edge_index.new_empty((2, 0)), source.new_empty(0)
         if not undirected and directed == "reverse":
-            alone = free & ~torch.isin(target * num_nodes + source, source * num_nodes + target)
+            alone = (candidate >= 0) & ~torch.isin(target * num_nodes + source, source * num_nodes + target)
             new, new_candidate = edge_index[:, alone].flip(0), candidate[alone]
         if space == "random_block":
             block = _random_pairs(torch.cat([edge_index, new], dim=1), num_nodes, block_size, undirected, generator)
@@ -136,9 +137,6 @@ class EdgeFlips:
             both = torch.cat([block, block.flip(0)], dim=1) if undirected else block
             new = torch.cat([new, both], dim=1)
             new_candidate = torch.cat([new_candidate, ids.repeat(2) if undirected else ids])
-        total = int((~loop).sum()) // 2 if undirected else int((~loop).sum())
-        if not undirected and directed == "reverse":  # the released code halves the stored entries of any graph
-            total = source.numel() / 2
         allowed = budget if isinstance(budget, int) else math.floor(budget * total + 1e-9)
         return cls(
             edge_index=torch.cat([edge_index, new], dim=1) if new.numel() else edge_index,
@@ -150,10 +148,11 @@ class EdgeFlips:
         )
 
     def __post_init__(self) -> None:
+        index = torch.int32 if self.candidate.numel() < 2**31 else torch.int64
+        self.candidate = self.candidate.to(index)
         exists = torch.arange(self.candidate.numel(), device=self.candidate.device) < self.num_edges
         self._base = exists.to(self.p.dtype)
-        sign = torch.where(exists, -1.0, 1.0).to(self.p.dtype)
-        self._sign = sign.masked_fill(self.candidate < 0, 0.0)
+        self._sign = torch.where(exists, -1.0, 1.0).to(self.p.dtype).masked_fill_(self.candidate < 0, 0.0)
         self._slot = self.candidate.clamp(min=0)
         self._now: Tensor | None = None  # the presence of the current p
 
@@ -166,7 +165,17 @@ class EdgeFlips:
         p = self.p if p is None else p
         if self.num_candidates == 0:
             return self._base + p.sum()  # 0, but a function of p: there is nothing to flip, not nothing to learn
-        return self._base + self._sign * p.index_select(0, self._slot)
+        out: Tensor = _Presence.apply(self, p)  # type: ignore[no-untyped-call]
+        return out
+
+    @functools.cached_property
+    def places(self) -> Tensor:
+        """The entries of each candidate, at most two, ``(2, num_candidates)``; the number of entries for none."""
+        entries = torch.arange(self.candidate.numel(), dtype=self.candidate.dtype, device=self.candidate.device)
+        mine, slots = entries[self.candidate >= 0], self.candidate[self.candidate >= 0].long()
+        first = torch.full_like(self.p, entries.numel(), dtype=entries.dtype).scatter_reduce_(0, slots, mine, "amin")
+        last = torch.full_like(self.p, -1, dtype=entries.dtype).scatter_reduce_(0, slots, mine, "amax")
+        return torch.stack([first, torch.where(last == first, entries.numel(), last)])
 
     def step_back(self) -> None:
         """Project ``p`` onto the budget, in place: the leaf stays the same tensor."""
@@ -208,11 +217,45 @@ def check_budget(budget: float | int) -> None:
         require(budget >= 0, f"budget must not be negative (got {budget})")
 
 
-def _is_undirected(edge_index: Tensor, num_nodes: int) -> bool:
+class _Presence(torch.autograd.Function):
+    """``base + sign * p[slot]``, whose gradient gathers the entries of a candidate instead of scattering them."""
+
+    @staticmethod
+    def forward(ctx: Any, flips: EdgeFlips, p: Tensor) -> Tensor:
+        ctx.flips = flips
+        return p.index_select(0, flips._slot).mul_(flips._sign).add_(flips._base)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        signed = F.pad(grad * ctx.flips._sign, (0, 1))  # a zero for candidates with one entry only
+        first, second = ctx.flips.places
+        return None, signed.index_select(0, first).add_(signed.index_select(0, second))
+
+
+def _undirected_candidates(adjacency: Adjacency, frozen: Tensor | None) -> tuple[Tensor, int]:
+    """One candidate per pair, numbered by its lower and then its higher node; -1 for loops and frozen pairs."""
+    upper = adjacency.row < adjacency.col
+    if frozen is not None:
+        marked = adjacency.order(frozen.to(upper.device))
+        upper &= ~(marked | adjacency.transposed(marked))
+    rank = (upper.cumsum(0) - 1).masked_fill_(~upper, -1).to(adjacency.row.dtype)
+    rank = torch.maximum(rank, adjacency.transposed(rank))
+    inverse = adjacency.inverse_perm
+    return (rank if inverse is None else rank.index_select(0, inverse)), int(upper.sum())
+
+
+def _upward_candidates(edge_index: Tensor, num_nodes: int, frozen: Tensor | None) -> tuple[Tensor, int]:
+    """The released code's candidates on a directed graph: pairs stored from the lower to the higher node."""
     source, target = edge_index
-    forward, _ = torch.sort(source * num_nodes + target)
-    backward, _ = torch.sort(target * num_nodes + source)
-    return torch.equal(forward, backward)
+    pair = torch.minimum(source, target) * num_nodes + torch.maximum(source, target)
+    free = (source != target) & torch.isin(pair, pair[source < target])
+    if frozen is not None:
+        free &= ~torch.isin(pair, pair[frozen.to(pair.device)])
+    keys, inverse = torch.unique(pair[free], return_inverse=True)
+    candidate = torch.full_like(source, -1)
+    candidate[free] = inverse
+    return candidate, keys.numel()
 
 
 def _random_pairs(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.kernels import product, row_sums, sampled_product
+from graphmend.kernels import hop, row_sums, sampled_product, scaled
 from graphmend.memo import remembered
 from graphmend.sparse import Adjacency
 
@@ -61,21 +61,15 @@ class Propagation:
         out: Tensor = _Polynomial.apply(self, values, loop, x, coefficients)  # type: ignore[no-untyped-call]
         return out
 
-    def hop(self, values: Tensor, loop: Tensor | None, x: Tensor) -> Tensor:
-        """``A x`` without gradient."""
-        out = product(self.adjacency.crow, self.adjacency.col, values, x)
-        return out if loop is None else out.addcmul_(loop.unsqueeze(-1), x)
-
-    def hop_back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
+    def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
         """``A^T grad``; the transposed values are worked out once for all hops."""
         if self._transposed is None or self._transposed.dtype != values.dtype:
             self._transposed = self.adjacency.transposed(values)
-        out = product(self.adjacency.crow_t, self.adjacency.col_t, self._transposed, grad)
-        return out if loop is None else out.addcmul_(loop.unsqueeze(-1), grad)
+        return hop(self.adjacency.transpose, self._transposed, grad, loop=loop)
 
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
-        values = sampled_product(self.adjacency.crow, self.adjacency.col, grad, x)
+        values = sampled_product(self.adjacency.pattern, grad, x)
         return values, None if loop is None else torch.linalg.vecdot(grad, x)
 
 
@@ -92,15 +86,7 @@ class _Hop(torch.autograd.Function):
         shift: Tensor | None,
         relu: bool,
     ) -> Tensor:
-        out = a.hop(values, loop, x)
-        if add is not None:
-            out += add
-        if scale is not None:
-            out *= scale
-        if shift is not None:
-            out += shift
-        if relu:
-            out.relu_()
+        out = hop(a.adjacency.pattern, values, x, loop=loop, add=add, scale=scale, shift=shift, relu=relu)
         ctx.a = a
         ctx.save_for_backward(values, loop, x if ctx.needs_input_grad[1] else None, scale, out if relu else None)
         return out
@@ -116,7 +102,7 @@ class _Hop(torch.autograd.Function):
         if scale is not None:
             grad = grad * scale if out is None else grad.mul_(scale)
         grad_values, grad_loop = a.entry_gradients(loop, grad, x) if x is not None else (None, None)
-        grad_x = a.hop_back(values, loop, grad) if ctx.needs_input_grad[3] else None
+        grad_x = a.back(values, loop, grad) if ctx.needs_input_grad[3] else None
         return None, grad_values, grad_loop, grad_x, grad if ctx.needs_input_grad[4] else None, None, None, None
 
 
@@ -132,7 +118,7 @@ class _Polynomial(torch.autograd.Function):
         for coefficient in coefficients[1:]:
             if ctx.needs_input_grad[1]:
                 powers.append(x)
-            x = a.hop(values, loop, x)
+            x = hop(a.adjacency.pattern, values, x, loop=loop)
             out.addcmul_(x, coefficient)
         ctx.a = a
         ctx.save_for_backward(values, loop, coefficients, *powers)
@@ -151,7 +137,7 @@ class _Polynomial(torch.autograd.Function):
                 grad_values = more if grad_values is None else grad_values.add_(more)
                 if more_loop is not None:
                     grad_loop = more_loop if grad_loop is None else grad_loop.add_(more_loop)
-            now = a.hop_back(values, loop, now)
+            now = a.back(values, loop, now)
             now.addcmul_(grad, coefficients[k])
         return None, grad_values, grad_loop, now, None
 
@@ -204,9 +190,9 @@ class _GcnNorm(torch.autograd.Function):
     def forward(ctx: Any, a: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor]:
         if a.has_loops:
             weight = weight.masked_fill(a.is_loop, 0.0)
-        degree = row_sums(a.crow, a.row, weight).add_(1.0)
+        degree = row_sums(a.pattern, weight).add_(1.0)
         scale = degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt_().masked_fill_(degree <= 0, 0.0)
-        values = scale.index_select(0, a.row).mul_(weight).mul_(scale.index_select(0, a.col))
+        values = scaled(a.pattern, scale, weight)
         ctx.a = a
         ctx.save_for_backward(scale, values)
         return values, scale.square()
@@ -217,9 +203,9 @@ class _GcnNorm(torch.autograd.Function):
         a: Adjacency = ctx.a
         scale, values = ctx.saved_tensors
         flow = grad * values
-        total = row_sums(a.crow, a.row, flow) + row_sums(a.crow_t, None, a.transposed(flow))
+        total = row_sums(a.pattern, flow) + row_sums(a.transpose, a.transposed(flow))
         square = scale.square()
         degree = -0.5 * square * total - square.square() * grad_loop
-        out = scale.index_select(0, a.row).mul_(scale.index_select(0, a.col)).mul_(grad)
+        out = scaled(a.pattern, scale, grad)
         out += degree.index_select(0, a.row)
         return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out

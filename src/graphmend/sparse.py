@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.kernels import product, row_sums, sampled_product
+from graphmend.kernels import Pattern, hop, row_sums, sampled_product
 
 __all__ = ["Adjacency", "edge_softmax", "row_sum", "spmm"]
 
@@ -46,8 +46,10 @@ class Adjacency:
         self.tperm = torch.argsort(self.col, stable=True).to(index)
         crow_t, col_t = _offsets(source, num_nodes, index), self.row.index_select(0, self.tperm)
         self.is_symmetric = torch.equal(crow_t, self.crow) and torch.equal(col_t, self.col)
-        self.crow_t = self.crow if self.is_symmetric else crow_t
-        self.col_t = self.col if self.is_symmetric else col_t
+        self.pattern = Pattern.of(self.crow, self.col, self.row)
+        self.transpose = self.pattern
+        if not self.is_symmetric:
+            self.transpose = Pattern.of(crow_t, col_t, self.col.index_select(0, self.tperm))
         self.is_loop = self.row == self.col
         self.has_loops = bool(self.is_loop.any())
         self.known: dict[Any, Any] = {}  # what others have worked out about this very pattern
@@ -119,15 +121,15 @@ class _SpMM(torch.autograd.Function):
     def forward(ctx: Any, adjacency: Adjacency, values: Tensor, x: Tensor) -> Tensor:
         ctx.adjacency = adjacency
         ctx.save_for_backward(values, x if ctx.needs_input_grad[1] else None)
-        return product(adjacency.crow, adjacency.col, values, x)
+        return hop(adjacency.pattern, values, x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         a: Adjacency = ctx.adjacency
         values, x = ctx.saved_tensors
-        grad_values = sampled_product(a.crow, a.col, grad, x) if ctx.needs_input_grad[1] else None
-        grad_x = product(a.crow_t, a.col_t, a.transposed(values), grad) if ctx.needs_input_grad[2] else None
+        grad_values = sampled_product(a.pattern, grad, x) if ctx.needs_input_grad[1] else None
+        grad_x = hop(a.transpose, a.transposed(values), grad) if ctx.needs_input_grad[2] else None
         return None, grad_values, grad_x
 
 
@@ -147,7 +149,7 @@ class _RowSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, adjacency: Adjacency, values: Tensor) -> Tensor:
         ctx.adjacency = adjacency
-        return row_sums(adjacency.crow, adjacency.row, values)
+        return row_sums(adjacency.pattern, values)
 
     @staticmethod
     @once_differentiable

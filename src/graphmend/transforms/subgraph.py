@@ -50,7 +50,7 @@ class Subgraph:
 def _out_edges(data: Data) -> tuple[Tensor, Tensor]:
     """Offsets and targets of the outgoing edges of each node, those of weight 0 left out."""
     adjacency = Adjacency.of(data.edge_index, data.x.size(0))
-    first, targets = adjacency.crow_t.long(), adjacency.col_t.long()
+    first, targets = adjacency.transpose.crow.long(), adjacency.transpose.col.long()
     weight = data.get("edge_weight")
     if weight is None:
         return first, targets

@@ -1,0 +1,242 @@
+"""How fast is GraphMend? The same adaptation, step by step, by a plain PyG reference and by GraphMend, in one run.
+
+    python -m benchmarks.adapt --out FILE.json [--data DIR] [--device cuda] [--quick] [--plot FILE.png]
+
+T = 10 (8 feature, 2 structure steps), K = 5, hidden 32, on undirected graphs; GCN has 5 layers with batch normalisation
+at arxiv size and 2 elsewhere, GAT 4 heads. Every measurement has a process of its own: the time is the median of
+several adaptations after one to warm up (large graphs: of one), the memory the peak above what the process held before
+(CPU: resident, GPU: allocated, the graph included). Both get the same random views; the largest difference of their
+losses is recorded. Graphs whose data is not there are replaced by random ones of the same size and marked as such.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks import graphs
+from benchmarks.reference import Reference
+
+from graphmend import GTrans
+from graphmend.files import write_text
+from graphmend.provenance import provenance
+
+NAMES, KINDS = ("cora", "photo", "twitch", "fb100", "arxiv-size"), ("GCN", "SAGE", "GPR", "GAT")
+QUICK = {"names": ("cora", "photo"), "kinds": ("GCN", "GPR")}
+PARTS = ("feature", "edge", "sampling", "whole")
+
+
+def one(name: str, kind: str, who: str, device: str, data_dir: Path | None) -> dict[str, Any]:
+    """One measurement, in this process."""
+    data, is_real = graphs.graph(name, data_dir)
+    model = graphs.model(kind, data, name).to(device)
+    data = data.to(device)
+    repeats = 1 if data.num_edges > 1_000_000 and device == "cpu" else 5
+    before = _reset_memory(device)
+    times: list[dict[str, float]] = []
+    for _ in range(1 if repeats == 1 else repeats + 1):
+        # fresh tensors: nothing may be remembered of the graph
+        found, losses = _adapt(who, model, copy.copy(data).clone(), device)
+        times.append(found)
+    best = {part: statistics.median(t[part] for t in times[-repeats:]) for part in PARTS}
+    return {
+        "name": name,
+        "kind": kind,
+        "who": who,
+        "real": is_real,
+        "nodes": data.num_nodes,
+        "entries": data.num_edges,
+        "features": data.num_features,
+        "seconds": best,
+        "memory": _peak_memory(device) - before,
+        "losses": losses,
+    }
+
+
+def _adapt(who: str, model: torch.nn.Module, data: Any, device: str) -> tuple[dict[str, float], list[float]]:
+    _wait(device)
+    start = time.perf_counter()
+    if who == "reference":
+        trace = Reference(model, data.x, data.edge_index)()
+        losses, kinds, marks, seconds = trace.losses, trace.kinds, trace.seconds, trace.total
+        scores = trace.scores
+    else:
+        found = GTrans(edge_update="sign")(model, data)
+        if found.reason is not None:
+            raise RuntimeError(found.reason)
+        losses, kinds = [step.loss for step in found.history], [step.kind for step in found.history]
+        marks, seconds = [step.seconds for step in found.history], found.seconds
+        scores = [candidate.loss for candidate in found.candidates]
+    _wait(device)
+    whole = time.perf_counter() - start
+    steps = {kind: [b - a for a, b, k in zip([0.0, *marks], marks, kinds, strict=False) if k == kind] for kind in PARTS}
+    parts = {kind: statistics.median(steps[kind]) for kind in ("feature", "edge")}
+    return {**parts, "sampling": seconds - marks[-1], "whole": whole}, [*losses, *scores[:2]]
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _reset_memory(device: str) -> int:
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _peak_memory(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def bandwidth(device: str) -> float:
+    """GB/s of a copy in memory, read and written."""
+    size = 1 << (30 if device == "cuda" else 27)
+    source = torch.ones(size // 4, device=device)
+    target, times = torch.empty_like(source), []
+    for _ in range(6):
+        _wait(device)
+        start = time.perf_counter()
+        target.copy_(source)
+        _wait(device)
+        times.append(time.perf_counter() - start)
+    return 2 * size / min(times) / 1e9
+
+
+def gathered(cell: dict[str, Any]) -> float:
+    """Bytes that a feature step of a GCN, SAGE or GPR cannot but move: neighbours, indices and values of every hop."""
+    hops = {"GCN": 4 if cell["name"] == "arxiv-size" else 1, "SAGE": 1, "GPR": 10, "GAT": 1}[cell["kind"]]
+    hop = cell["entries"] * (32 * 4 + 4 + 4) + cell["nodes"] * 32 * 4
+    features = cell["nodes"] * cell["features"] * 4
+    return float(6 * hops * hop + 9 * features)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All measurements that the file does not hold yet, each in a process of its own."""
+    stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"cells": []}
+    cells: list[dict[str, Any]] = stored["cells"]
+    done = {(c["name"], c["kind"], c["who"]) for c in cells}
+    names, kinds = (QUICK["names"], QUICK["kinds"]) if arguments.quick else (arguments.names, arguments.kinds)
+    wanted = [(n, k, w) for n in names for k in kinds for w in ("graphmend", "reference")]
+    for name, kind, who in wanted:
+        if (name, kind, who) in done:
+            continue
+        command = [sys.executable, "-m", "benchmarks.adapt", "--one", name, kind, who, "--device", arguments.device]
+        command += ["--data", str(arguments.data)] if arguments.data else []
+        print(f"{name} {kind} {who}: ", end="", flush=True)
+        found = subprocess.run(command, capture_output=True, text=True)
+        if found.returncode:
+            print(f"failed, {(found.stderr.strip().splitlines() or ['no message'])[-1][:200]}", flush=True)
+            continue
+        cell = json.loads(found.stdout.splitlines()[-1])
+        cells.append(cell)
+        print(f"{cell['seconds']['whole']:.3f} s, {cell['memory'] / 1e9:.2f} GB", flush=True)
+        about = provenance(arguments.device, copy_gb_per_s=round(bandwidth(arguments.device), 1))
+        stored = {"about": about, "cells": cells}
+        write_text(arguments.out, json.dumps(stored, indent=1))
+    return stored
+
+
+def pairs(cells: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """GraphMend's cells, each with the reference's where it has one."""
+    theirs = {(c["name"], c["kind"]): c for c in cells if c["who"] == "reference"}
+    return [(c, theirs.get((c["name"], c["kind"]))) for c in cells if c["who"] == "graphmend"]
+
+
+def table(stored: dict[str, Any]) -> str:
+    """Times and ratios as Markdown."""
+    lines = [
+        "| graph | model | feature step | structure step | sampling | whole | s, GraphMend / PyG | memory, GB | loss differs |",
+        "|" + " --- |" * 9,
+    ]
+    for mine, other in pairs(stored["cells"]):
+        name = mine["name"] + ("" if mine["real"] or mine["name"] == "arxiv-size" else " (random graph)")
+        ours = mine["seconds"]
+        if other is None:
+            lines.append(
+                f"| {name} | {mine['kind']} | | | | | {ours['whole']:.3f} / - | {mine['memory'] / 1e9:.2f} | |"
+            )
+            continue
+        ratios = [f"{other['seconds'][part] / ours[part]:.1f}x" for part in PARTS]
+        differs = max(abs(a - b) for a, b in zip(mine["losses"][:10], other["losses"][:10], strict=True))
+        memory = f"{mine['memory'] / 1e9:.2f} / {other['memory'] / 1e9:.2f}"
+        seconds = f"{ours['whole']:.3f} / {other['seconds']['whole']:.3f}"
+        lines.append(f"| {name} | {mine['kind']} | {' | '.join(ratios)} | {seconds} | {memory} | {differs:.0e} |")
+    copy_speed = stored["about"]["copy_gb_per_s"]
+    lines.append(f"\nCopy: {copy_speed} GB/s. Bytes a feature step has to move per second of ours, as a share of that:")
+    for mine, _ in pairs(stored["cells"]):
+        rate = gathered(mine) / mine["seconds"]["feature"] / 1e9
+        lines.append(f"- {mine['name']} {mine['kind']}: {rate:.0f} GB/s, {rate / copy_speed:.0%}")
+    return "\n".join(lines)
+
+
+def plot(stored: dict[str, Any], path: Path) -> None:
+    """Bars of the ratios of whole adaptations."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = [(a, b) for a, b in pairs(stored["cells"]) if b is not None]
+    names = list(dict.fromkeys(a["name"] for a, _ in found))
+    kinds = list(dict.fromkeys(a["kind"] for a, _ in found))
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6))
+    for axis, what in zip(axes, ("time", "memory"), strict=True):
+        for k, kind in enumerate(kinds):
+            here = [(names.index(a["name"]), _ratio(a, b, what)) for a, b in found if a["kind"] == kind]
+            places = [place + (k - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for place, _ in here]
+            bars = axis.bar(places, [ratio for _, ratio in here], width=0.8 / len(kinds), label=kind)
+            axis.bar_label(bars, fmt="%.0f" if what == "time" else "%.1f", fontsize=7)
+        axis.set_xticks(range(len(names)), names)
+        axis.axhline(1, color="grey", linewidth=0.8)
+        axis.set_ylabel("times faster" if what == "time" else "times less memory")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_title(f"Whole adaptation, GraphMend against plain PyG ({stored['about']['device']})", fontsize=10)
+    axes[1].set_title("Peak memory", fontsize=10)
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def _ratio(mine: dict[str, Any], other: dict[str, Any], what: str) -> float:
+    if what == "time":
+        return float(other["seconds"]["whole"] / mine["seconds"]["whole"])
+    return float(other["memory"] / max(mine["memory"], 1))
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("adapt.json"), help="resumed if it exists")
+    parser.add_argument("--data", type=Path, help="folder with the real data")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--names", nargs="+", default=NAMES)
+    parser.add_argument("--kinds", nargs="+", default=KINDS)
+    parser.add_argument("--quick", action="store_true", help="two small graphs, two models: under a minute")
+    parser.add_argument("--plot", type=Path, help="write a plot there")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        name, kind, who = arguments.one
+        print(json.dumps(one(name, kind, who, arguments.device, arguments.data)))
+        return
+    stored = run(arguments)
+    print(table(stored))
+    if arguments.plot:
+        plot(stored, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The graphs and models that are timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+from graphmend.datasets import csbm, load
+from graphmend.nn import GAT, GCN, GPR, SAGE
+
+SETS = {"cora": "cora", "photo": "photo-ood", "twitch": "twitch-e", "fb100": "fb100", "arxiv-size": "arxiv-size"}
+# nodes, stored entries, features of the real graphs, for stand-ins of the same size where the data is not there
+SIZES = {
+    "cora": (2708, 10556, 1433),
+    "photo": (7650, 238162, 745),
+    "twitch": (6549, 225332, 2545),
+    "fb100": (24580, 1569204, 13027),
+    "products-size": (2449029, 123718280, 100),
+}
+
+
+def graph(name: str, data_dir: Path | None) -> tuple[Data, bool]:
+    """An undirected graph without self-loops, sorted, and whether it is real data.
+
+    A name such as ``csbm-1000000`` is a random graph with that many stored entries. Without ``data_dir``, and for
+    ``products-size``, a random graph of the real one's size stands in.
+    """
+    if name.startswith("csbm-"):
+        entries = int(name.removeprefix("csbm-"))
+        return random_graph(entries // 25, entries, 100), False
+    if name == "arxiv-size" or (data_dir is not None and name in SETS):
+        found = load(SETS[name], data_dir=data_dir).test
+        data = max(found, key=lambda part: int(part.num_edges)) if len(found) < 5 else found[0]
+        edge_index = to_undirected(remove_self_loops(data.edge_index)[0], num_nodes=data.num_nodes)
+        return Data(x=data.x, edge_index=edge_index), name != "arxiv-size"
+    return random_graph(*SIZES[name]), False
+
+
+def random_graph(nodes: int, entries: int, features: int) -> Data:
+    """A contextual block model."""
+    made = csbm(nodes=nodes, degree=entries / nodes, features=features, train_graphs=1, val_graphs=0, test_graphs=0)
+    data = made.train[0]
+    return Data(x=data.x, edge_index=data.edge_index)
+
+
+def _gcn(features: int, name: str) -> nn.Module:
+    deep = name == "arxiv-size" or name.startswith(("csbm", "products"))
+    return GCN(features, 32, 10, num_layers=5 if deep else 2, batch_norm=deep)
+
+
+MODELS: dict[str, Callable[[int, str], nn.Module]] = {
+    "GCN": _gcn,
+    "SAGE": lambda features, name: SAGE(features, 32, 10, num_layers=2, batch_norm=True),
+    "GPR": lambda features, name: GPR(features, 32, 10),
+    "GAT": lambda features, name: GAT(features, 32, 10, heads=4),
+}
+
+
+def model(kind: str, data: Data, name: str) -> nn.Module:
+    """A backbone with random weights and running statistics that are not trivial."""
+    torch.manual_seed(0)
+    made = MODELS[kind](data.x.size(1), name)
+    for module in made.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean = torch.rand_like(module.running_mean) - 0.5
+            module.running_var = torch.rand_like(module.running_var) + 0.5
+    return made.eval()
