@@ -28,7 +28,7 @@ class _Weighted(MessagePassing):
     """``sum_j w_ij x_j`` over an edge list."""
 
     def __init__(self) -> None:
-        super().__init__(aggr="add")
+        super().__init__(aggr="add", node_dim=0)
 
     def forward(self, x: Tensor, edge_index: Tensor, weight: Tensor) -> Tensor:
         out: Tensor = self.propagate(edge_index, x=x, weight=weight)

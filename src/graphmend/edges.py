@@ -25,9 +25,9 @@ def project(p: Tensor, budget: float) -> Tensor:
     r"""Euclidean projection of ``p`` onto :math:`\{0 \le p \le 1,\ \sum p \le B\}` (GTrans, Eq. 4).
 
     If clipping alone does not meet the budget, the solution is :math:`\Pi_{[0,1]}(p - \gamma)` with
-    :math:`\sum \Pi_{[0,1]}(p - \gamma) = B`. That :math:`\gamma` is bracketed by order statistics,
-    :math:`p_{(\lceil B \rceil)} - 1 \le \gamma \le p_{(\lfloor B \rfloor + 1)}`, found by bisection, and made exact on
-    the entries the bisection found to lie strictly between 0 and 1.
+    :math:`\sum \Pi_{[0,1]}(p - \gamma) = B`. That sum is piecewise linear and decreasing in :math:`\gamma`, so Newton's
+    method ends after a few steps; one that leaves the bracket :math:`p_{(\lceil B \rceil)} - 1 \le \gamma \le
+    p_{(\lfloor B \rfloor + 1)}`, narrowed at every step, is replaced by bisection.
     """
     clipped = p.clamp(0.0, 1.0)
     if p.numel() <= budget or float(clipped.sum(dtype=torch.float64)) <= budget:
@@ -38,22 +38,25 @@ def project(p: Tensor, budget: float) -> Tensor:
     count = wide.numel()
     pivot = wide.kthvalue(count - math.ceil(budget) + 1).values  # the ceil(B)-th largest
     upper = float(wide.kthvalue(count - math.floor(budget)).values - pivot)
-    wide = (wide - pivot).clamp(min=-4.0, max=4.0)  # only values within 1 of gamma matter, and gamma is in [-1, 0]
-    lower = -1.0
-    upper = max(upper, lower)
-    for _ in range(50):
-        middle = 0.5 * (lower + upper)
-        if float((wide - middle).clamp(0.0, 1.0).sum()) > budget:
-            lower = middle
+    wide = (wide - pivot).clamp_(min=-4.0, max=4.0)  # only values within 1 of gamma matter, and gamma is in [-1, 0]
+    lower, upper = -1.0, max(upper, -1.0)
+    gamma = upper
+    for _ in range(100):
+        shifted = wide - gamma
+        inside = ((shifted > 0.0) & (shifted < 1.0)).sum()
+        total, slope = torch.stack([shifted.clamp_(0.0, 1.0).sum(), inside.double()]).tolist()
+        if abs(total - budget) <= 1e-15 * budget:
+            break
+        if total > budget:
+            lower = gamma
         else:
-            upper = middle
-    gamma = 0.5 * (lower + upper)
-    shifted = wide - gamma
-    inside = (shifted > 0.0) & (shifted < 1.0)
-    if bool(inside.any()):
-        free = budget - float((shifted >= 1.0).sum())
-        gamma = float((wide[inside].sum() - free) / inside.sum())
-    return (wide - gamma).clamp(0.0, 1.0).to(p.dtype)
+            upper = gamma
+        if upper - lower <= 1e-15:
+            gamma = upper  # where the sum is within the budget
+            break
+        step = gamma + (total - budget) / slope if slope else math.inf
+        gamma = step if lower < step < upper else 0.5 * (lower + upper)
+    return (wide - gamma).clamp_(0.0, 1.0).to(p.dtype)
 
 
 def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) -> Tensor:
