@@ -121,6 +121,9 @@ def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
 
             return kernels_triton.row_sums(crow, values)
         return torch.segment_reduce(values, "sum", offsets=crow.long(), unsafe=True, initial=0.0)
+    if values.dim() == 2 and values.dtype == torch.float32 and values.numel() > 0:
+        entries = torch.arange(values.size(0), dtype=crow.dtype)
+        return F.embedding_bag(entries, values.detach().contiguous(), crow, mode="sum", include_last_offset=True)
     return values.new_zeros((crow.numel() - 1, *values.shape[1:])).index_add_(0, row, values)
 
 

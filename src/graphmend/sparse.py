@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmend.kernels import Pattern, hop, row_sums, sampled_product
 
-__all__ = ["Adjacency", "edge_softmax", "row_sum", "spmm"]
+__all__ = ["Adjacency", "at_columns", "at_rows", "edge_softmax", "row_sum", "spmm"]
 
 
 class Adjacency:
@@ -157,6 +157,33 @@ class _RowSum(torch.autograd.Function):
         return None, grad.index_select(0, ctx.adjacency.row)
 
 
+class _AtEntries(torch.autograd.Function):
+    """What nodes have, at the entries of their row or column; the gradient adds up rows, in a fixed order."""
+
+    @staticmethod
+    def forward(ctx: Any, adjacency: Adjacency, values: Tensor, at_rows: bool) -> Tensor:
+        ctx.adjacency, ctx.at_rows = adjacency, at_rows
+        return values.index_select(0, adjacency.row if at_rows else adjacency.col)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        a: Adjacency = ctx.adjacency
+        return None, row_sums(a.pattern, grad) if ctx.at_rows else row_sums(a.transpose, a.transposed(grad)), None
+
+
+def at_rows(adjacency: Adjacency, values: Tensor) -> Tensor:
+    """``values[target]`` for every edge in row order."""
+    out: Tensor = _AtEntries.apply(adjacency, values, True)  # type: ignore[no-untyped-call]
+    return out
+
+
+def at_columns(adjacency: Adjacency, values: Tensor) -> Tensor:
+    """``values[source]`` for every edge in row order."""
+    out: Tensor = _AtEntries.apply(adjacency, values, False)  # type: ignore[no-untyped-call]
+    return out
+
+
 def row_sum(adjacency: Adjacency, values: Tensor) -> Tensor:
     """Sum of the values of each row: weighted in-degrees, for values of shape ``(E,)`` or ``(E, heads)``."""
     out: Tensor = _RowSum.apply(adjacency, values)  # type: ignore[no-untyped-call]
@@ -192,11 +219,11 @@ def edge_softmax(
             top = torch.maximum(top, loop_score)
         top = top.masked_fill(top == -torch.inf, 0.0)
     # Only an absent edge can lie above the maximum; its bound keeps exp and its gradient finite.
-    exponent = (score - top.index_select(0, adjacency.row)).clamp(max=40.0)
+    exponent = (score - top.index_select(0, adjacency.row)).clamp_(max=40.0)
     numerator = weight.unsqueeze(-1) * exponent.exp()
     total = row_sum(adjacency, numerator)
     loop = None if loop_score is None else (loop_score - top).exp()
     if loop is not None:
         total = total + loop
     inverse = (total + 1e-16).reciprocal()
-    return numerator * inverse.index_select(0, adjacency.row), None if loop is None else loop * inverse
+    return numerator * at_rows(adjacency, inverse), None if loop is None else loop * inverse

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 
 from graphmend.errors import require
 from graphmend.frozen.conv_edges import FLOOR, Edges, power
-from graphmend.sparse import edge_softmax, row_sum, spmm
+from graphmend.sparse import at_columns, at_rows, edge_softmax, row_sum, spmm
 
 __all__ = ["gat_conv", "gatv2_conv", "transformer_conv"]
 
@@ -91,12 +91,13 @@ def transformer_conv(
     query, key, value = (
         lin(x).view(-1, conv.heads, conv.out_channels) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
     )
-    key = key.index_select(0, edges.adjacency.col)
+    key = at_columns(edges.adjacency, key.flatten(1)).view(-1, conv.heads, conv.out_channels)
     attr = None
     if edge_attr is not None:
         attr = conv.lin_edge(edges.adjacency.order(edge_attr)).view_as(key)
         key = key + attr
-    score = (query.index_select(0, edges.adjacency.row) * key).sum(-1) / math.sqrt(conv.out_channels)
+    query = at_rows(edges.adjacency, query.flatten(1)).view_as(key)
+    score = (query * key).sum(-1) / math.sqrt(conv.out_channels)
     out, attention = _attend(conv, edges, value, score, None)
     if attr is not None:
         out = out + row_sum(edges.adjacency, attention.unsqueeze(-1) * attr)
@@ -119,7 +120,9 @@ def _edges(conv: MessagePassing, edges: Edges) -> Edges:
 
 
 def _from_both_ends(edges: Edges, source: Tensor, target: Tensor) -> Tensor:
-    return source.index_select(0, edges.adjacency.col) + target.index_select(0, edges.adjacency.row)
+    adjacency, shape = edges.adjacency, source.shape[1:]
+    found = at_columns(adjacency, source.flatten(1)) + at_rows(adjacency, target.flatten(1))
+    return found.view(-1, *shape)
 
 
 def _attributes(conv: MessagePassing, edges: Edges, edge_attr: Tensor) -> tuple[Tensor, Tensor]:

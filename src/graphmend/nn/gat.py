@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphmend.errors import choose
 from graphmend.nn.layers import batch_norms, remember
-from graphmend.sparse import Adjacency, edge_softmax, spmm
+from graphmend.sparse import Adjacency, at_columns, at_rows, edge_softmax, spmm
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"elu": F.elu, "relu": F.relu, "none": lambda x: x}
 
@@ -33,7 +33,7 @@ class AttentionConvolution(nn.Module):
         heads = self.source.size(0)
         h = (x @ self.weight).view(x.size(0), heads, -1)
         source, target = (h * self.source).sum(-1), (h * self.target).sum(-1)
-        score = source.index_select(0, adjacency.col) + target.index_select(0, adjacency.row)
+        score = at_columns(adjacency, source) + at_rows(adjacency, target)
         inside = (~adjacency.is_loop).to(x.dtype) if self.weight_after_softmax else values
         attention, loop = edge_softmax(adjacency, F.leaky_relu(score, 0.2), inside, F.leaky_relu(source + target, 0.2))
         assert loop is not None
