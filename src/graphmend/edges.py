@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmend.checks import check_no_duplicates
 from graphmend.errors import require
+from graphmend.functions import apply
 from graphmend.sparse import Adjacency
 
 SPACES = ("existing", "random_block")
@@ -168,7 +169,7 @@ class EdgeFlips:
         p = self.p if p is None else p
         if self.num_candidates == 0:
             return self._base + p.sum()  # 0, but a function of p: there is nothing to flip, not nothing to learn
-        out: Tensor = _Presence.apply(self, p)  # type: ignore[no-untyped-call]
+        out: Tensor = apply(_Presence, self, p)
         return out
 
     @functools.cached_property

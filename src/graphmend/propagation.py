@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphmend.functions import apply
 from graphmend.kernels import hop, row_sums, sampled_product, scaled
 from graphmend.memo import remembered
 from graphmend.sparse import Adjacency
@@ -52,13 +53,13 @@ class Propagation:
             relu: Whether to cut off at zero.
         """
         values, loop = (None if v is None else v.to(x.dtype) for v in (self.values, self.loop))
-        out: Tensor = _Hop.apply(self, values, loop, x, add, scale, shift, relu)  # type: ignore[no-untyped-call]
+        out: Tensor = apply(_Hop, self, values, loop, x, add, scale, shift, relu)
         return out
 
     def polynomial(self, x: Tensor, coefficients: Tensor) -> Tensor:
         r""":math:`\sum_k c_k A^k X` with constant coefficients."""
         values, loop = (None if v is None else v.to(x.dtype) for v in (self.values, self.loop))
-        out: Tensor = _Polynomial.apply(self, values, loop, x, coefficients)  # type: ignore[no-untyped-call]
+        out: Tensor = apply(_Polynomial, self, values, loop, x, coefficients)
         return out
 
     def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
@@ -174,7 +175,7 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
 
 def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:
     """:func:`gcn_norm` of weights that are already in row order."""
-    values, loop = _GcnNorm.apply(adjacency, weight)  # type: ignore[no-untyped-call]
+    values, loop = apply(_GcnNorm, adjacency, weight)
     return Propagation(adjacency, values, loop)
 
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphmend.functions import apply
 from graphmend.kernels import Pattern, hop, row_sums, sampled_product
 
 __all__ = ["Adjacency", "at_columns", "at_rows", "edge_softmax", "row_sum", "spmm"]
@@ -85,7 +86,7 @@ class Adjacency:
         if self.perm is None:
             return values
         if values.requires_grad and torch.is_grad_enabled():
-            out: Tensor = _Order.apply(self, values)  # type: ignore[no-untyped-call]
+            out: Tensor = apply(_Order, self, values)
             return out
         return values.index_select(0, self.perm)
 
@@ -141,7 +142,7 @@ def spmm(adjacency: Adjacency, values: Tensor, x: Tensor) -> Tensor:
         values: One value per edge, in row order (``adjacency.order``), of shape ``(E,)``.
         x: Node features of shape ``(N, F)`` and the same dtype.
     """
-    out: Tensor = _SpMM.apply(adjacency, values.to(x.dtype), x)  # type: ignore[no-untyped-call]
+    out: Tensor = apply(_SpMM, adjacency, values.to(x.dtype), x)
     return out
 
 
@@ -174,19 +175,19 @@ class _AtEntries(torch.autograd.Function):
 
 def at_rows(adjacency: Adjacency, values: Tensor) -> Tensor:
     """``values[target]`` for every edge in row order."""
-    out: Tensor = _AtEntries.apply(adjacency, values, True)  # type: ignore[no-untyped-call]
+    out: Tensor = apply(_AtEntries, adjacency, values, True)
     return out
 
 
 def at_columns(adjacency: Adjacency, values: Tensor) -> Tensor:
     """``values[source]`` for every edge in row order."""
-    out: Tensor = _AtEntries.apply(adjacency, values, False)  # type: ignore[no-untyped-call]
+    out: Tensor = apply(_AtEntries, adjacency, values, False)
     return out
 
 
 def row_sum(adjacency: Adjacency, values: Tensor) -> Tensor:
     """Sum of the values of each row: weighted in-degrees, for values of shape ``(E,)`` or ``(E, heads)``."""
-    out: Tensor = _RowSum.apply(adjacency, values)  # type: ignore[no-untyped-call]
+    out: Tensor = apply(_RowSum, adjacency, values)
     return out
 
 

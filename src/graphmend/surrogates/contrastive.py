@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
+from graphmend.functions import apply
 from graphmend.surrogates.base import Backbone, Surrogate
 from graphmend.transforms.drop_edge import DropEdge
 from graphmend.transforms.shuffle import Shuffle
@@ -49,7 +50,7 @@ def _embed(model: Backbone, data: Data) -> Tensor:
 
 def distance(u: Tensor, v: Tensor) -> Tensor:
     r"""Mean cosine distance :math:`\frac1N \sum_i (1 - \cos(u_i, v_i))` of rows; a zero row has cosine 0 with all."""
-    mean: Tensor = _MeanCosine.apply(u, v)  # type: ignore[no-untyped-call]
+    mean: Tensor = apply(_MeanCosine, u, v)
     return 1.0 - mean
 
 
