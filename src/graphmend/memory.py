@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
-
 import psutil
 import torch
 from torch import Tensor
 
 from graphmend.errors import require
-
-HUGE = 1 << 22  # bytes worth a thought
 
 
 def check_memory(x: Tensor, num_edges: int, hidden: int) -> None:
@@ -36,13 +32,3 @@ def available_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return int(psutil.virtual_memory().available)
-
-
-def zeros_like(x: Tensor) -> Tensor:
-    """Zeros; on Linux large ones lie in huge pages, which come several hundred times as much memory at a time."""
-    size = x.numel() * x.element_size()
-    if x.device.type != "cpu" or size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.zeros_like(x)
-    memory = mmap.mmap(-1, size)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=x.dtype).view(x.shape)

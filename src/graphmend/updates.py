@@ -8,7 +8,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from graphmend.memory import zeros_like
 from graphmend.rows import RowGradient
 
 BLOCK = {"cpu": 1 << 20, "cuda": 1 << 24}  # numbers in a block: what a cache holds, what keeps a GPU busy
@@ -24,10 +23,10 @@ class FeatureAdam:
 
     def __init__(self, x: Tensor, lr: float) -> None:
         self.x, self.lr = x, lr
-        self.mean, self.square = zeros_like(x), zeros_like(x)
+        self.mean, self.square = torch.zeros_like(x), torch.zeros_like(x)
         self.steps = torch.zeros((), device=x.device)
         self.size = min(max(1, BLOCK.get(x.device.type, BLOCK["cpu"]) // x.size(1)), x.size(0))
-        self.block = zeros_like(x[: self.size])
+        self.block = torch.empty_like(x[: self.size])
 
     @torch.no_grad()
     def step(self, gradient: RowGradient) -> Tensor:
