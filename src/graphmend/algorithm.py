@@ -22,8 +22,10 @@ from graphmend.frozen import FrozenGNN
 from graphmend.limits import Limits
 from graphmend.patch import Patch
 from graphmend.progress import track
+from graphmend.recording import Recorder
 from graphmend.rows import Rows
-from graphmend.surrogates import surrogate_of
+from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
+from graphmend.transforms.drop_edge import DropEdge
 from graphmend.updates import EDGE_UPDATES, FeatureAdam, Update
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ def _wanting_gradients(variable: Tensor) -> Iterator[None]:
         yield
     finally:
         variable.requires_grad_(False)
+
+
+def _can_be_recorded(surrogate: Surrogate) -> bool:
+    return type(surrogate) is Contrastive and type(surrogate.view) is DropEdge
 
 
 class _Stopped(Exception):
@@ -68,6 +74,12 @@ class Run:
         self.rows = Rows.of(self.x)  # the same with its linear maps, made anew whenever X' changes
         fast = self.flips is None and frozen.is_faster_with_weights()
         self.ones = self.x.new_ones(data.edge_index.size(1)) if fast else None
+        self.views = torch.Generator(device=data.x.device)  # for the discrete graphs
+        self.record = Recorder(
+            [self.generator, self.views],
+            (str(frozen.model), tuple(self.x.shape), data.edge_index.size(1), self.surrogate, settings.edge_steps > 0),
+            enabled=self.x.is_cuda and frozen.is_ours and _can_be_recorded(self.surrogate),
+        )
         self.history: list[Step] = []
         self.candidates: list[Candidate] = []
 
@@ -110,7 +122,8 @@ class Run:
                 _LOG.info("stopped after %d of %d steps: time_limit is %s s", t, s.steps, s.time_limit)
                 break
             if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
-                kind, terms, norm = "feature", *self._feature_step(update_x)
+                kind, terms, norm = "feature", *self.record("feature", lambda: self._feature_step(update_x))
+                self.rows = Rows.of(self.x)
             else:
                 assert self.flips is not None and update_p is not None
                 kind, terms, norm = "edge", *self._edge_step(self.flips, update_p)
@@ -124,7 +137,6 @@ class Run:
             gradient = self._following("features; set feature_steps=0", loss, self.rows.gradient)
         norm = update.step(gradient)
         self.limits.project(self.x, self.data.x)
-        self.rows = Rows.of(self.x)
         return terms, norm
 
     def _edge_step(self, flips: EdgeFlips, update: Update) -> tuple[dict[str, Tensor], Tensor]:
@@ -132,15 +144,18 @@ class Run:
         p = flips.p
         if p.numel() == 0:  # no edge may change
             return self._loss()[0], p.new_zeros(())
+        terms, p.grad = self.record("edge", lambda: self._edge_gradient(p))
+        update.step()
+        flips.step_back()
+        return terms, torch.linalg.vector_norm(p.grad)
+
+    def _edge_gradient(self, p: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with _wanting_gradients(p):
             terms, loss = self._loss()
             gradient = self._following(
                 "edges; set edge_steps=0", loss, lambda loss: torch.autograd.grad(loss, p, allow_unused=True)[0]
             )
-        p.grad = torch.zeros_like(p) if gradient is None else gradient
-        update.step()
-        flips.step_back()
-        return terms, torch.linalg.vector_norm(p.grad)
+        return terms, torch.zeros_like(p) if gradient is None else gradient
 
     def _loss(self) -> tuple[dict[str, Tensor], Tensor]:
         presence = self.ones if self.flips is None else self.flips.presence()
@@ -165,18 +180,23 @@ class Run:
         none = self.data.edge_index[:, :0]
         if self.flips is None:
             return none[0], none
-        best, best_loss = None, math.inf
+        best, best_loss, chosen = None, math.inf, torch.empty_like(self.flips.p)
         with torch.no_grad():
             for name, flips in self.flips.discrete(self.settings.num_samples, self.generator):
-                presence = self.flips.presence(flips.to(self.x.dtype))
-                views = torch.Generator(device=self.x.device).manual_seed(self.seed)  # the same views for all
-                loss = float(torch.stack(list(self._terms(self._graph(presence), views).values())).sum())
-                self.candidates.append(Candidate(name, loss, int(flips.sum())))
+                chosen.copy_(flips)
+                self.views.manual_seed(self.seed)  # the same views for all
+                found = torch.stack([self.record("discrete", lambda: self._score(chosen)), flips.sum()])
+                loss, number = found.tolist()
+                self.candidates.append(Candidate(name, loss, int(number)))
                 if math.isfinite(loss) and loss < best_loss:
                     best, best_loss = flips, loss
         if best is None:
             raise _Stopped("the surrogate loss of every discrete graph is not finite")
         return self.flips.changes(best)
+
+    def _score(self, chosen: Tensor) -> Tensor:
+        assert self.flips is not None
+        return torch.stack(list(self._terms(self._graph(self.flips.presence(chosen)), self.views).values())).sum()
 
     def _terms(self, graph: Data, generator: torch.Generator) -> dict[str, Tensor]:
         try:

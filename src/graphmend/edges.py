@@ -185,7 +185,8 @@ class EdgeFlips:
         """Project ``p`` onto the budget, in place: the leaf stays the same tensor."""
         with torch.no_grad():
             self.p.copy_(project(self.p, self.budget))
-        self._now = None
+            if self._now is not None:
+                self._now.copy_(self.presence(self.p))
 
     def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
         """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.

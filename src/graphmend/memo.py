@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
-__all__ = ["remembered", "remembering"]
+__all__ = ["forgetting", "remembered", "remembering"]
 
 T = TypeVar("T")
 
@@ -33,6 +33,16 @@ _ACTIVE: ContextVar[dict[Any, _Entry] | None] = ContextVar("graphmend_memo", def
 def remembering() -> Iterator[None]:
     """A scope in which :func:`remembered` keeps what it computes; at its end all is forgotten."""
     token = _ACTIVE.set({})
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """A scope in which nothing is kept, and nothing that was kept before is used."""
+    token = _ACTIVE.set(None)
     try:
         yield
     finally:

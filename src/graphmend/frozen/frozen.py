@@ -73,7 +73,7 @@ class FrozenGNN:
         self._way: Way | None = None
         self._written: list[str] = []
         self._takes_rows: bool | None = None
-        self._is_ours = type(inner) in BACKBONES.values() and not getattr(inner, "config", {}).get("released")
+        self.is_ours = type(inner) in BACKBONES.values() and not getattr(inner, "config", {}).get("released")
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
@@ -132,7 +132,7 @@ class FrozenGNN:
         return None if presence is None else self._choose_way()
 
     def _run(self, caller: Caller, way: Way | None, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Any:
-        if self._is_ours and self._data.get("edge_weight") is None:  # nothing to find out, nothing to copy
+        if self.is_ours and self._data.get("edge_weight") is None:  # nothing to find out, nothing to copy
             self._takes_rows = True
             return caller.function(x, edge_index, presence)
         data = with_more_edges(self._data, edge_index)
@@ -199,7 +199,7 @@ class FrozenGNN:
     @torch.no_grad()
     def _writes(self, caller: Caller) -> list[str]:
         """Run the model once; the names of the tensors it has written into."""
-        if self._is_ours:  # they write nothing; do width, type and device fit?
+        if self.is_ours:  # they write nothing; do width, type and device fit?
             caller(Data(x=self._data.x[:1], edge_index=self._data.edge_index[:, :0]))
             return []
         data = copy.copy(self._data)
@@ -214,7 +214,7 @@ class FrozenGNN:
         if self._embedding is not None or not inspect.ismethod(method):
             return None
         own = Caller(method, self._forward.leave_out)
-        if self._is_ours:
+        if self.is_ours:
             return own
         data = copy.copy(self._data)
         try:
@@ -252,7 +252,7 @@ class FrozenGNN:
 
     def _choose_way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed, tried on this graph."""
-        if self._way is None and self._is_ours:
+        if self._way is None and self.is_ours:
             self._way = native  # the contract of our backbones, see their tests
         if self._way is None:
             found = (way for way in ways(self._inner, self._forward, self._data) if self._is_exact(way, self._forward))

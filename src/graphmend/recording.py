@@ -1,0 +1,70 @@
+"""Steps that are recorded once and then replayed, for GPUs that wait longer for Python than they compute.
+
+What a recorded function does must depend on tensors only that stay where they are: it reads them anew at every replay,
+draws new random numbers, and writes its results into the same places. Only this package's own models and losses are
+known to behave; a user's model may look at a number on its way, which cannot be recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from graphmend.memo import forgetting
+
+__all__ = ["Recorder"]
+
+_LOG = logging.getLogger(__name__)
+_WARM: set[tuple[Any, ...]] = set()  # what has run before: its kernels are compiled, its libraries set up
+T = TypeVar("T")
+
+
+class Recorder:
+    """Runs functions by name, from their recording where there is one (CUDA graphs).
+
+    Args:
+        generators: Where the functions draw random numbers from.
+        shape: Tells apart what needs other kernels: the model, the sizes of the graph.
+        enabled: Without, functions are simply called.
+    """
+
+    def __init__(self, generators: list[torch.Generator], shape: tuple[Any, ...], enabled: bool) -> None:
+        self.generators, self.shape, self.enabled = generators, shape, enabled
+        self._tapes: dict[str, tuple[torch.cuda.CUDAGraph, Any]] = {}
+        self._pool: Any = None
+
+    def __call__(self, name: str, function: Callable[[], T]) -> T:
+        """``function()``; its result is overwritten by the next call of the same name."""
+        if not self.enabled:
+            return function()
+        if name not in self._tapes:
+            if (name, *self.shape) not in _WARM:
+                _WARM.add((name, *self.shape))
+                return function()
+            try:
+                self._tapes[name] = self._record(function)
+            except RuntimeError as error:
+                _LOG.debug("steps are not recorded: %s", error)
+                self.enabled = False
+                return function()
+        tape, result = self._tapes[name]
+        tape.replay()
+        return result  # type: ignore[no-any-return]
+
+    def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+        tape, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        for generator in self.generators:
+            tape.register_generator_state(generator)
+        self._pool = torch.cuda.graph_pool_handle() if self._pool is None else self._pool
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), forgetting():
+            tape.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                result = function()
+            finally:
+                tape.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        return tape, result
