@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import logging
 import math
@@ -24,6 +25,7 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits
 from graphmend.adaptation import Adaptation, Step
+from graphmend.nn import GCN
 from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate
 from graphmend.transforms import DropEdge
 
@@ -1076,3 +1078,18 @@ def test_pairs_of_nodes_beside_the_edges_are_no_edge_attributes() -> None:
     data.edge_label_index = data.edge_index.flip(1)
     result = GTrans(budget=0.2)(make_model(), data)
     assert result.reason is None and torch.equal(result.data.edge_label_index, data.edge_label_index)
+
+
+def test_nothing_is_left_behind() -> None:
+    """A service that mends many graphs must not wait for the garbage collector to get its memory back."""
+    model, data = GCN(5, 8, 3).double().eval(), make_graph()
+    GTrans(steps=5)(model, data)
+    gc.collect()
+    gc.disable()
+    try:
+        GTrans(steps=5)(model, data)
+        kept = [o for o in gc.get_objects() if isinstance(o, Tensor) and o.numel() >= N]
+        gc.collect()
+        assert len(kept) == len([o for o in gc.get_objects() if isinstance(o, Tensor) and o.numel() >= N])
+    finally:
+        gc.enable()

@@ -175,7 +175,8 @@ def test_gcn_norm_gradients(edge_index: Tensor) -> None:
 def test_the_unweighted_normalisation_is_computed_once(dtype: torch.dtype) -> None:
     adjacency = Adjacency(PATTERNS["undirected"], N)
     propagate = gcn_norm(adjacency, None, dtype)
-    assert gcn_norm(adjacency, None, dtype) is propagate and propagate.values.dtype == dtype
+    again = gcn_norm(adjacency, None, dtype)
+    assert again.values is propagate.values and again.loop is propagate.loop and again.values.dtype == dtype
     ones = torch.ones(adjacency.row.numel(), dtype=dtype)
     close(propagate.values, gcn_norm(adjacency, ones, dtype).values)
 

@@ -24,7 +24,8 @@ from graphmend.patch import Patch
 from graphmend.progress import track
 from graphmend.recording import Recorder
 from graphmend.rows import Rows
-from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
+from graphmend.sparse import Adjacency
+from graphmend.surrogates import Contrastive, surrogate_of
 from graphmend.transforms.drop_edge import DropEdge
 from graphmend.updates import EDGE_UPDATES, FeatureAdam, Update
 
@@ -43,10 +44,6 @@ def _wanting_gradients(variable: Tensor) -> Iterator[None]:
         yield
     finally:
         variable.requires_grad_(False)
-
-
-def _can_be_recorded(surrogate: Surrogate) -> bool:
-    return type(surrogate) is Contrastive and type(surrogate.view) is DropEdge
 
 
 class _Stopped(Exception):
@@ -78,8 +75,11 @@ class Run:
         self.record = Recorder(
             [self.generator, self.views],
             (str(frozen.model), tuple(self.x.shape), data.edge_index.size(1), self.surrogate, settings.edge_steps > 0),
-            enabled=self.x.is_cuda and frozen.is_ours and _can_be_recorded(self.surrogate),
+            enabled=data.edge_index.is_cuda and frozen.is_ours and self._is_worth_recording(),
         )
+        if self.record.enabled:  # what is worked out when first asked for must not be asked for in a recording
+            edge_index = data.edge_index if self.flips is None else self.flips.edge_index
+            _ = Adjacency.of(edge_index, self.x.size(0)).inverse_perm, self.flips and self.flips.places
         self.history: list[Step] = []
         self.candidates: list[Candidate] = []
 
@@ -102,6 +102,8 @@ class Run:
                 reason=str(stopped),
                 seconds=time.perf_counter() - start,
             )
+        finally:
+            self.record.forget()
         return Adaptation(
             self.frozen.model,
             mended,
@@ -217,6 +219,11 @@ class Run:
         if not bool(finite.all()) and not torch.equal(finite, self.frozen.predict(self.data).isfinite()):
             raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
         return logits
+
+    def _is_worth_recording(self) -> bool:
+        """Whether the loss is one that can be recorded, on a graph so small that launching takes the longer part."""
+        known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
+        return known and self.data.edge_index.size(1) < 5_000_000
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Pattern", "hop", "row_sums", "sampled_product", "scaled"]
+__all__ = ["Pattern", "cosine_gradients", "cosines", "hop", "row_sums", "sampled_product", "scaled"]
 
 with warnings.catch_warnings():  # torch says once per process that CSR is in beta; say it here, to nobody
     warnings.simplefilter("ignore")
@@ -114,12 +114,12 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
     """The sum of the values of each row, for values of shape ``(E,)`` or ``(E, heads)``."""
-    crow, _, row, _ = pattern
+    crow, _, row, hubs = pattern
     if values.device.type == "cuda":  # index_add has no fixed order of summation there
         if values.dim() == 1 and values.dtype == torch.float32 and has_triton(values.device):
             from graphmend import kernels_triton
 
-            return kernels_triton.row_sums(crow, values)
+            return kernels_triton.row_sums(crow, values, hubs)
         return torch.segment_reduce(values, "sum", offsets=crow.long(), unsafe=True, initial=0.0)
     if values.dim() == 2 and values.dtype == torch.float32 and values.numel() > 0:
         entries = torch.arange(values.size(0), dtype=crow.dtype)
@@ -135,3 +135,34 @@ def scaled(pattern: Pattern, scale: Tensor, weight: Tensor) -> Tensor:
 
         return kernels_triton.scaled(row, col, scale, weight.contiguous())
     return scale.index_select(0, row).mul_(weight).mul_(scale.index_select(0, col))
+
+
+def cosines(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inverse norms of the rows of two matrices, 0 for zero rows, and the cosine of each pair of rows.
+
+    Rows are scaled one factor at a time, so that the product of two tiny norms never turns up.
+    """
+    if u.dtype == torch.float32 and has_triton(u.device):
+        from graphmend import kernels_triton
+
+        return kernels_triton.cosines(u, v)
+    inverse_u, inverse_v = _inverse_norms(u), _inverse_norms(v)
+    return inverse_u, inverse_v, (u * inverse_u.unsqueeze(-1)).mul_(v).sum(-1).mul_(inverse_v)
+
+
+def cosine_gradients(
+    u: Tensor, v: Tensor, inverse_u: Tensor, inverse_v: Tensor, cosine: Tensor, step: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ``step * sum(cosine)`` for both matrices, from what :func:`cosines` found."""
+    if u.dtype == torch.float32 and has_triton(u.device):
+        from graphmend import kernels_triton
+
+        return kernels_triton.cosine_gradients(u, v, inverse_u, inverse_v, cosine, step)
+    inverse_u, inverse_v, cosine = (t.unsqueeze(-1) for t in (inverse_u, inverse_v, -cosine))
+    grad_u = (v * inverse_v).addcmul_(u, cosine * inverse_u).mul_(step * inverse_u)
+    return grad_u, (u * inverse_u).addcmul_(v, cosine * inverse_v).mul_(step * inverse_v)
+
+
+def _inverse_norms(z: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(z, dim=-1)
+    return norm.masked_fill_(norm == 0, torch.inf).reciprocal_()  # a zero row has no direction, and no gradient

@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["product", "row_sums", "sampled_product", "scaled"]
+__all__ = ["cosine_gradients", "cosines", "product", "row_sums", "sampled_product", "scaled"]
 
-HEAVY = 512  # neighbours that make a row a hub
-LIGHT_TILE, HEAVY_TILE, WIDE = 16, 128, 128
+HEAVY = 256  # neighbours that make a row a hub
+LIGHT_TILE, HEAVY_TILE, WIDE = 32, 256, 128
 
 
 @triton.jit
@@ -74,14 +74,22 @@ def _sampled_kernel(row, col, left, right, out, entries, width, tile: tl.constex
 
 
 @triton.jit
-def _row_sum_kernel(crow, values, out, tile: tl.constexpr):
-    row = tl.program_id(0)
-    start, stop = tl.load(crow + row), tl.load(crow + row + 1)
-    total = tl.zeros((tile,), dtype=tl.float32)
-    for first in range(start, stop, tile):
-        entry = first + tl.arange(0, tile)
-        total += tl.load(values + entry, mask=entry < stop, other=0.0).to(tl.float32)
-    tl.store(out + row, tl.sum(total, axis=0).to(out.dtype.element_ty))
+def _row_sum_kernel(
+    crow, values, out, rows, nodes, heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr
+):
+    row = tl.program_id(0) * many + tl.arange(0, many)
+    there = row < nodes
+    if listed:
+        row = tl.load(rows + row, mask=there, other=0)
+    start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
+    if not listed:
+        there = there & (stop - start <= heavy)
+        stop = tl.where(there, stop, start)
+    total = tl.zeros((many, tile), dtype=tl.float32)
+    for first in range(0, tl.max(stop - start, axis=0), tile):
+        entry = start[:, None] + first + tl.arange(0, tile)[None, :]
+        total += tl.load(values + entry, mask=entry < stop[:, None], other=0.0)
+    tl.store(out + row, tl.sum(total, axis=1), mask=there)
 
 
 @triton.jit
@@ -92,6 +100,74 @@ def _scaled_kernel(row, col, scale, weight, out, entries, tile: tl.constexpr):
     j = tl.load(col + entry, mask=there, other=0)
     value = tl.load(scale + i, mask=there) * tl.load(weight + entry, mask=there) * tl.load(scale + j, mask=there)
     tl.store(out + entry, value, mask=there)
+
+
+@triton.jit
+def _cosine_kernel(u, v, inverse_u, inverse_v, cosine, nodes, width, tile: tl.constexpr, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
+    column = tl.arange(0, block)
+    there = row < nodes
+    both = there[:, None] & (column < width)[None, :]
+    place = row[:, None] * width + column[None, :]
+    a = tl.load(u + place, mask=both, other=0.0).to(tl.float32)
+    b = tl.load(v + place, mask=both, other=0.0).to(tl.float32)
+    norm_a, norm_b = tl.sqrt(tl.sum(a * a, axis=1)), tl.sqrt(tl.sum(b * b, axis=1))
+    scale_a = tl.where(norm_a > 0, 1.0 / norm_a, 0.0)
+    scale_b = tl.where(norm_b > 0, 1.0 / norm_b, 0.0)
+    found = tl.sum((a * scale_a[:, None]) * (b * scale_b[:, None]), axis=1)
+    tl.store(inverse_u + row, scale_a, mask=there)
+    tl.store(inverse_v + row, scale_b, mask=there)
+    tl.store(cosine + row, found, mask=there)
+
+
+@triton.jit
+def _cosine_gradient_kernel(
+    u, v, inverse_u, inverse_v, cosine, step, grad_u, grad_v, nodes, width, tile: tl.constexpr, block: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
+    column = tl.arange(0, block)
+    there = row < nodes
+    both = there[:, None] & (column < width)[None, :]
+    place = row[:, None] * width + column[None, :]
+    scale_a = tl.load(inverse_u + row, mask=there, other=0.0)
+    scale_b = tl.load(inverse_v + row, mask=there, other=0.0)
+    found = tl.load(cosine + row, mask=there, other=0.0)
+    a = tl.load(u + place, mask=both, other=0.0) * scale_a[:, None]
+    b = tl.load(v + place, mask=both, other=0.0) * scale_b[:, None]
+    length = tl.load(step)
+    tl.store(grad_u + place, (b - found[:, None] * a) * (length * scale_a)[:, None], mask=both)
+    tl.store(grad_v + place, (a - found[:, None] * b) * (length * scale_b)[:, None], mask=both)
+
+
+def cosines(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inverse norms of the rows of two matrices (0 for zero rows), and the cosine of each pair."""
+    nodes, width = u.shape
+    out = torch.empty((3, nodes), dtype=u.dtype, device=u.device)
+    tile, block = _rows_at_a_time(width)
+    _cosine_kernel[(triton.cdiv(nodes, tile),)](
+        u.contiguous(), v.contiguous(), *out, nodes, width, tile=tile, block=block
+    )
+    inverse_u, inverse_v, found = out
+    return inverse_u, inverse_v, found
+
+
+def cosine_gradients(
+    u: Tensor, v: Tensor, inverse_u: Tensor, inverse_v: Tensor, cosine: Tensor, step: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ``step * sum(cosine)`` for both matrices."""
+    u, v = u.contiguous(), v.contiguous()
+    grad_u, grad_v = torch.empty_like(u), torch.empty_like(v)
+    nodes, width = u.shape
+    tile, block = _rows_at_a_time(width)
+    _cosine_gradient_kernel[(triton.cdiv(nodes, tile),)](
+        u, v, inverse_u, inverse_v, cosine, step, grad_u, grad_v, nodes, width, tile=tile, block=block
+    )
+    return grad_u, grad_v
+
+
+def _rows_at_a_time(width: int) -> tuple[int, int]:
+    block = triton.next_power_of_2(width)
+    return max(1, 4096 // block), block
 
 
 def product(
@@ -140,10 +216,15 @@ def sampled_product(row: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Te
     return out
 
 
-def row_sums(crow: Tensor, values: Tensor) -> Tensor:
+def row_sums(crow: Tensor, values: Tensor, hubs: Tensor) -> Tensor:
     """The sum of each row, always added up in the same order."""
     out = torch.empty(crow.numel() - 1, dtype=values.dtype, device=values.device)
-    _row_sum_kernel[(out.numel(),)](crow, values.contiguous(), out, tile=64, num_warps=1)
+    values = values.contiguous()
+    for listed, rows, many, tile in ((False, out.numel(), 64, 16), (True, hubs.numel(), 1, 1024)):
+        if rows > 0:
+            _row_sum_kernel[(triton.cdiv(rows, many),)](
+                crow, values, out, hubs, rows, heavy=HEAVY, listed=listed, many=many, tile=tile, num_warps=4
+            )
     return out
 
 

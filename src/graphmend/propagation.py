@@ -28,11 +28,18 @@ class Propagation:
         adjacency: The pattern.
         values: Values of the entries in row order.
         loop: The diagonal, or ``None`` for zeros.
+        transposed: The values of the transpose by type, filled when first needed.
     """
 
-    def __init__(self, adjacency: Adjacency, values: Tensor, loop: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        adjacency: Adjacency,
+        values: Tensor,
+        loop: Tensor | None = None,
+        transposed: dict[torch.dtype, Tensor] | None = None,
+    ) -> None:
         self.adjacency, self.values, self.loop = adjacency, values, loop
-        self._transposed: Tensor | None = None
+        self.transposed = {} if transposed is None else transposed
 
     def __call__(
         self,
@@ -64,9 +71,9 @@ class Propagation:
 
     def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
         """``A^T grad``; the transposed values are worked out once for all hops."""
-        if self._transposed is None or self._transposed.dtype != values.dtype:
-            self._transposed = self.adjacency.transposed(values)
-        return hop(self.adjacency.transpose, self._transposed, grad, loop=loop)
+        if values.dtype not in self.transposed:
+            self.transposed[values.dtype] = self.adjacency.transposed(values)
+        return hop(self.adjacency.transpose, self.transposed[values.dtype], grad, loop=loop)
 
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
@@ -168,9 +175,9 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
         return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order(weight.to(dtype))))
     if ("gcn", dtype) not in adjacency.known:
         ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
-        adjacency.known["gcn", dtype] = normalised(adjacency, ones)
-    found: Propagation = adjacency.known["gcn", dtype]
-    return found
+        made = normalised(adjacency, ones)
+        adjacency.known["gcn", dtype] = (made.values, made.loop, made.transposed)  # not itself: a cycle would stay
+    return Propagation(adjacency, *adjacency.known["gcn", dtype])
 
 
 def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:

@@ -7,7 +7,6 @@ known to behave; a user's model may look at a number on its way, which cannot be
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,7 +16,6 @@ from graphmend.memo import forgetting
 
 __all__ = ["Recorder"]
 
-_LOG = logging.getLogger(__name__)
 _WARM: set[tuple[Any, ...]] = set()  # what has run before: its kernels are compiled, its libraries set up
 T = TypeVar("T")
 
@@ -44,15 +42,14 @@ class Recorder:
             if (name, *self.shape) not in _WARM:
                 _WARM.add((name, *self.shape))
                 return function()
-            try:
-                self._tapes[name] = self._record(function)
-            except RuntimeError as error:
-                _LOG.debug("steps are not recorded: %s", error)
-                self.enabled = False
-                return function()
+            self._tapes[name] = self._record(function)
         tape, result = self._tapes[name]
         tape.replay()
         return result  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        """Give the memory of all recordings back."""
+        self._tapes.clear()
 
     def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
         tape, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
 from graphmend.functions import apply
+from graphmend.kernels import cosine_gradients, cosines
 from graphmend.surrogates.base import Backbone, Surrogate
 from graphmend.transforms.drop_edge import DropEdge
 from graphmend.transforms.shuffle import Shuffle
@@ -55,31 +56,16 @@ def distance(u: Tensor, v: Tensor) -> Tensor:
 
 
 class _MeanCosine(torch.autograd.Function):
-    r"""With :math:`\partial u_i = \frac{1}{N |u_i|} \left(\hat v_i - \cos_i \hat u_i\right)`, and so for v.
-
-    Rows are scaled one factor at a time, so that the product of two tiny norms never turns up.
-    """
+    r"""With :math:`\partial u_i = \frac{1}{N |u_i|} \left(\hat v_i - \cos_i \hat u_i\right)`, and so for v."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
-        inverse_u, inverse_v = _inverse_norm(u), _inverse_norm(v)
-        cosine = (u * inverse_u).mul_(v).sum(-1, keepdim=True).mul_(inverse_v)
+        inverse_u, inverse_v, cosine = cosines(u, v)
         ctx.save_for_backward(u, v, inverse_u, inverse_v, cosine)
         return cosine.mean()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         u, v, inverse_u, inverse_v, cosine = ctx.saved_tensors
-        cosine, step = cosine.neg(), grad / u.size(0)
-        grad_u = grad_v = None
-        if ctx.needs_input_grad[0]:
-            grad_u = (v * inverse_v).addcmul_(u, cosine * inverse_u).mul_(step * inverse_u)
-        if ctx.needs_input_grad[1]:
-            grad_v = (u * inverse_u).addcmul_(v, cosine * inverse_v).mul_(step * inverse_v)
-        return grad_u, grad_v
-
-
-def _inverse_norm(z: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    return norm.masked_fill_(norm == 0, torch.inf).reciprocal_()  # a zero row has no direction, and no gradient
+        return cosine_gradients(u, v, inverse_u, inverse_v, cosine, grad / u.size(0))

@@ -1,0 +1,56 @@
+"""Replayed steps on a GPU do what the steps themselves would have done."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphmend import GTrans
+from graphmend.nn import GAT, GCN, GPR, SAGE
+from graphmend.recording import Recorder
+from graphs import rng, undirected
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+def test_without_recording_functions_are_called() -> None:
+    calls: list[int] = []
+    record = Recorder([], (), enabled=False)
+    assert [record("step", lambda: calls.append(0) or len(calls)) for _ in range(3)] == [1, 2, 3]
+
+
+@needs_cuda
+@pytest.mark.parametrize("backbone", [GCN, SAGE, GPR, GAT])
+@pytest.mark.parametrize("edge_steps", [0, 1])
+def test_recorded_adaptations_are_the_same(backbone: type, edge_steps: int) -> None:
+    torch.manual_seed(0)
+    data = Data(x=torch.randn(40, 6, generator=rng()), edge_index=undirected(40)).to("cuda")
+    model = backbone(6, 8, 3).to("cuda").eval()
+    adapter = GTrans(steps=10, edge_steps=edge_steps, lr_feature=0.01)
+    runs = [adapter(model, data.clone(), seed=3) for _ in range(3)]  # the first warms up, the third records at once
+    plain = adapter(model.cpu(), data.clone().cpu(), seed=3)
+    for run in runs:
+        assert run.reason is None and len(run.history) == 10
+        for ours, first in zip(run.history, runs[0].history, strict=True):
+            assert ours.loss == pytest.approx(first.loss, abs=1e-5) and ours.kind == first.kind
+        torch.testing.assert_close(run.data.x, runs[0].data.x, atol=1e-4, rtol=1e-3)
+        assert [c.name for c in run.candidates] == [c.name for c in plain.candidates]
+    assert runs[0].data.x.isfinite().all() and not torch.equal(runs[0].data.x, data.x)
+
+
+@needs_cuda
+def test_every_replay_draws_anew() -> None:
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.zeros(5, device="cuda")
+
+    def step() -> torch.Tensor:
+        return x.add_(torch.rand(5, generator=generator, device="cuda")).clone()
+
+    record = Recorder([generator], ("test",), enabled=True)
+    seen = [record("step", step).clone() for _ in range(4)]
+    again = torch.Generator(device="cuda").manual_seed(0)
+    expected = torch.zeros(5, device="cuda")
+    for found in seen:
+        expected += torch.rand(5, generator=again, device="cuda")
+        torch.testing.assert_close(found, expected)
