@@ -7,6 +7,7 @@ known to behave; a user's model may look at a number on its way, which cannot be
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +19,12 @@ __all__ = ["Recorder"]
 
 _WARM: set[tuple[Any, ...]] = set()  # what has run before: its kernels are compiled, its libraries set up
 T = TypeVar("T")
+
+
+@functools.cache
+def _side_stream(device: int) -> torch.cuda.Stream:
+    """One for all recordings: libraries keep a workspace for every stream they have ever seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Recorder:
@@ -52,7 +59,7 @@ class Recorder:
         self._tapes.clear()
 
     def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-        tape, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        tape, stream = torch.cuda.CUDAGraph(), _side_stream(torch.cuda.current_device())
         for generator in self.generators:
             tape.register_generator_state(generator)
         self._pool = torch.cuda.graph_pool_handle() if self._pool is None else self._pool
