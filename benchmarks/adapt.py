@@ -40,7 +40,7 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None) -> d
     data, is_real = graphs.graph(name, data_dir)
     model = graphs.model(kind, data, name).to(device)
     data = data.clone().to(device)
-    repeats = 1 if data.num_edges > 1_000_000 and device == "cpu" else 5
+    repeats = 1 if data.num_edges > 500_000 and device == "cpu" else 5
     before = _reset_memory(device)
     times: list[dict[str, float]] = []
     for _ in range(1 if repeats == 1 else repeats + 1):

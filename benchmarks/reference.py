@@ -119,7 +119,7 @@ REFERENCES = {GCN: ReferenceGCN, SAGE: ReferenceSAGE, GPR: ReferenceGPR, GAT: Re
 
 @dataclass
 class Trace:
-    """What happened: the loss and the wall time (from the start) of every step and of every scored graph."""
+    """What happened: loss and time (from the start) of every step, the loss of every scored graph, and the best one."""
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -127,6 +127,8 @@ class Trace:
     gradients: list[Tensor] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     total: float = 0.0
+    x: Tensor | None = None
+    edge_index: Tensor | None = None
 
 
 class Reference:
@@ -179,7 +181,7 @@ class Reference:
                 gradient = torch.autograd.grad(loss, p)[0]
                 p = _project(p.detach() - lr_edge * gradient / (gradient.abs() + 1e-8), allowed)
                 edges = self._flipped(pairs, p)
-            trace.losses.append(float(loss))
+            trace.losses.append(float(loss.detach()))
             trace.kinds.append("feature" if gradient is delta.grad else "edge")
             if self.keep_gradients:
                 trace.gradients.append(gradient.clone())
@@ -189,6 +191,8 @@ class Reference:
                 views = torch.Generator(device=self.x.device).manual_seed(seed)
                 edges = self._flipped(pairs, flips.to(p.dtype))
                 trace.scores.append(float(self._loss(self.x + delta, edges, views, p_drop)))
+                if trace.scores[-1] == min(trace.scores):
+                    trace.x, trace.edge_index = self.x + delta, edges[0][:, edges[1] > 0]
         trace.total = time.perf_counter() - start
         return trace
 

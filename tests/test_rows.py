@@ -1,0 +1,98 @@
+"""Features whose linear maps are shared: always the same numbers and gradients as ordinary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphmend.rows import Rows, materialised
+from graphs import rng
+
+N, IN = 6, 4
+W = torch.randn(IN, 3, generator=rng(1), dtype=torch.float64)
+B = torch.randn(3, generator=rng(2), dtype=torch.float64)
+ORDER = torch.randperm(N, generator=rng(3))
+LINEAR = nn.Linear(IN, 3).double().requires_grad_(False)
+
+
+class Square(torch.autograd.Function):
+    """Goes past everything a tensor subclass can see."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+@torch.jit.script
+def compiled(x: Tensor, w: Tensor) -> Tensor:
+    return torch.relu(x) @ w
+
+
+USES: dict[str, Callable[[Tensor], Tensor]] = {
+    "matmul": lambda x: x @ W,
+    "mm": lambda x: torch.mm(x, W),
+    "linear": lambda x: F.linear(x, W.t().contiguous(), B),
+    "module": LINEAR,
+    "dropout, then a module": lambda x: LINEAR(F.dropout(x, 0.5, training=False)),
+    "two maps": lambda x: torch.cat([LINEAR(x), (x @ W).relu()], dim=1),
+    "elementwise": lambda x: (2 * x).tanh(),
+    "rows": lambda x: x[[1, 1, 2]],
+    "map and itself": lambda x: (x @ W).sum(1) * x.sum(1),
+    "custom function": Square.apply,
+    "compiled": lambda x: compiled(x, W),
+    "transposed": lambda x: x.t() @ x,
+    "concatenated": lambda x: torch.cat([x, x]),
+    "batched": lambda x: x @ W.expand(2, IN, 3),
+}
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+def test_values_and_gradients(use: Callable[[Tensor], Tensor], shuffled: bool) -> None:
+    x = torch.randn(N, IN, generator=rng(), dtype=torch.float64).requires_grad_()
+    weight = torch.rand(use(x).shape, generator=rng(4), dtype=torch.float64)
+    expected = (use(x[ORDER] if shuffled else x) * weight).sum()
+    rows = Rows.of(x)
+    found = (use(rows.index_select(0, ORDER) if shuffled else rows) * weight).sum()
+    torch.testing.assert_close(found, expected)
+    gradient = rows.gradient(found)
+    torch.testing.assert_close(gradient.rows(0, N), torch.autograd.grad(expected, x)[0])
+    torch.testing.assert_close(gradient.rows(2, 5), gradient.rows(0, N)[2:5])
+    torch.testing.assert_close(gradient.norm(), torch.linalg.vector_norm(gradient.rows(0, N)))
+
+
+def test_a_map_is_computed_once_and_shared_with_other_orders() -> None:
+    rows = Rows.of(torch.randn(N, IN, dtype=torch.float64))
+    assert (rows @ W) is (rows @ W) and LINEAR(rows) is LINEAR(rows)
+    assert torch.equal(rows.index_select(0, ORDER) @ W, (rows @ W)[ORDER])
+
+
+def test_trained_weights_are_not_looked_up() -> None:
+    rows, weight = Rows.of(torch.randn(N, IN)), torch.randn(IN, 2, requires_grad=True)
+    assert (rows @ weight).requires_grad
+    with torch.no_grad():
+        assert (rows @ weight) is (rows @ weight)
+
+
+def test_it_looks_like_the_features() -> None:
+    x = torch.randn(N, IN)
+    rows = Rows.of(x)
+    assert isinstance(rows, Tensor) and rows.shape == x.shape and rows.dtype == x.dtype and rows.size(0) == len(rows)
+    assert torch.equal(materialised(rows), x) and torch.equal(materialised(rows.index_select(0, ORDER)), x[ORDER])
+    assert materialised(x) is x
+
+
+def test_a_loss_that_does_not_use_them_has_no_gradient() -> None:
+    x = torch.randn(N, IN, requires_grad=True)
+    other = torch.ones(1, requires_grad=True)
+    gradient = Rows.of(x).gradient(other.sum())
+    assert not gradient.rows(0, N).any() and float(gradient.norm()) == 0
