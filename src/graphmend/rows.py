@@ -32,18 +32,22 @@ class _Map(NamedTuple):
 
 
 class RowGradient(NamedTuple):
-    r"""A gradient for features, kept as narrow as the linear maps it came through: :math:`G_d + \sum_k G_k W_k`."""
+    r"""A gradient for features, kept as narrow as the linear maps it came through: :math:`D + G W`.
+
+    :math:`G` holds the gradients for the outputs of all maps side by side, :math:`W` their weights one below the other,
+    :math:`D` what reached the features directly, if anything did.
+    """
 
     x: Tensor
     direct: Tensor | None
-    parts: list[tuple[Tensor, Tensor]]
+    grad: Tensor
+    back: Tensor
 
     def norm(self) -> Tensor:
-        """Its Frobenius norm; that of one product is had without the product, from two small Gram matrices."""
-        if self.direct is None and len(self.parts) == 1:
-            ((grad, back),) = self.parts
-            squared = ((grad.t() @ grad).double() * (back @ back.t()).double()).sum()
-            return squared.clamp(min=0.0).sqrt().to(grad.dtype)
+        """Its Frobenius norm; that of the product alone is had without it, from two small Gram matrices."""
+        if self.direct is None:
+            squared = ((self.grad.t() @ self.grad).double() * (self.back @ self.back.t()).double()).sum()
+            return squared.clamp(min=0.0).sqrt().to(self.x.dtype)
         blocks = (self.rows(start, start + 4096) for start in range(0, self.x.size(0), 4096))
         norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(block) for block in blocks]))
         return norm
@@ -51,13 +55,7 @@ class RowGradient(NamedTuple):
     def rows(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         """Some of its rows, in ``out`` if given."""
         out = torch.empty_like(self.x[start:stop]) if out is None else out
-        first = self.parts[0] if self.parts else None
-        if first is not None:
-            torch.mm(first[0][start:stop], first[1], out=out)
-        else:
-            out.zero_()
-        for grad, back in self.parts[1:]:
-            out.addmm_(grad[start:stop], back)
+        torch.mm(self.grad[start:stop], self.back, out=out)
         return out if self.direct is None else out.add_(self.direct[start:stop])
 
 
@@ -87,8 +85,13 @@ class Rows(Tensor):
         """The gradient of a loss for the features."""
         maps = [found for found in self._known.values() if found.out.requires_grad]
         direct, *through = torch.autograd.grad(loss, [self._x, *(found.out for found in maps)], allow_unused=True)
-        parts = [(grad, found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
-        return RowGradient(self._x, direct, parts)
+        used = [(grad, found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
+        if not used:
+            used = [(self._x.new_zeros((self._x.size(0), 1)), self._x.new_zeros((1, self._x.size(1))))]
+        grads, backs = zip(*used, strict=True)
+        if len(used) == 1:
+            return RowGradient(self._x, direct, grads[0], backs[0])
+        return RowGradient(self._x, direct, torch.cat(grads, dim=1), torch.cat(backs))
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
