@@ -24,6 +24,7 @@ from graphmend.datasets.splits import Splits, node_mask
 from graphmend.datasets.synthetic_domains import BASES
 from graphmend.errors import GraphMendError
 from graphmend.files import digest
+from graphmend.sparse import Adjacency
 from real_data import home as home_fixture
 from real_data import places as places_fixture
 
@@ -76,7 +77,7 @@ def test_every_graph_is_sound(loaded: Loaded) -> None:
         check_graph(data)
         assert data.x.dtype == torch.float32 and data.y.dtype == torch.int64 and data.y.dim() == 1
         if data.edge_index is not edges:  # the domains share theirs
-            check_no_duplicates(data.edge_index, data.num_nodes)
+            check_no_duplicates(Adjacency(data.edge_index, data.num_nodes))
             assert not data.has_self_loops() and data.is_undirected() == (loaded.name != "twitch-e")
             edges = data.edge_index
         assert int(data.y.min()) >= 0 and int(data.y.max()) < splits.meta["classes"]

@@ -24,12 +24,17 @@ def factor(i: int) -> int:
     return (z ^ z >> 31) | 1
 
 
+def mixed(h: int) -> int:
+    return (h & MASK) ^ (h & MASK) >> 32
+
+
 def by_hand(name: str, value: Tensor) -> str:
     raw = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
     whole = len(raw) // 8 * 8
     words = [int.from_bytes(raw[k : k + 8], "little") for k in range(0, whole, 8)]
     sums = [
-        sum(word * factor(i) for i, word in enumerate(words[k : k + CHUNK])) & MASK for k in range(0, len(words), CHUNK)
+        sum(mixed(word * factor(i)) * factor(CHUNK + i) for i, word in enumerate(words[k : k + CHUNK])) & MASK
+        for k in range(0, len(words), CHUNK)
     ]
     found = hashlib.sha256(f"{name} {value.dtype} {tuple(value.shape)};".encode())
     found.update(b"".join(part.to_bytes(8, "little") for part in sums))
@@ -75,3 +80,25 @@ def test_name_type_and_shape_count() -> None:
     x = torch.zeros(4, 2)
     others = [{"y": x}, {"x": x.view(2, 4)}, {"x": x.view(torch.int32)}, {"x": x, "y": x}]
     assert len({fingerprint(tensors) for tensors in [{"x": x}, *others]}) == 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_structured_changes_are_seen(dtype: torch.dtype) -> None:
+    """Signs, ones that move and rows that swap, as in features of words: only a few bits of a word differ."""
+    x = torch.randn(40, 6, generator=rng(), dtype=dtype)
+    words = (torch.rand(40, 6, generator=rng()) < 0.1).to(dtype)
+    seen = {fingerprint({"x": other}) for other in (x, -x, x.abs(), x.flip(0), x.flip(1), words, 1 - words)}
+    assert len(seen) == 7
+    moved = set()
+    for place in range(240):
+        one = torch.zeros(240, dtype=dtype)
+        one[place] = 1
+        moved.add(fingerprint({"x": one}))
+    assert len(moved) == 240
+    flipped = set()
+    for i in range(0, 60, 2):
+        for j in range(i + 1, 60):
+            two = x.view(-1).clone()
+            two[[i, j]] *= -1
+            flipped.add(fingerprint({"x": two}))
+    assert len(flipped) == sum(60 - i - 1 for i in range(0, 60, 2))

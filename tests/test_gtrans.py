@@ -23,9 +23,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import graphmend
-from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits, updates
 from graphmend.adaptation import Adaptation, Step
 from graphmend.nn import GCN
+from graphmend.propagation import gcn_norm
+from graphmend.sparse import Adjacency
 from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate
 from graphmend.transforms import DropEdge
 
@@ -1093,3 +1095,39 @@ def test_nothing_is_left_behind() -> None:
         assert len(kept) == len([o for o in gc.get_objects() if type(o) is Tensor and o.numel() >= N])
     finally:
         gc.enable()
+
+
+def test_a_surrogate_may_take_gradients_of_its_own() -> None:
+    def penalised(model: Backbone, data: Data) -> Tensor:
+        z = model.embed(data.x, data.edge_index, data.get("edge_weight"))
+        (slope,) = torch.autograd.grad(z.square().sum(), data.x, create_graph=False, retain_graph=True)
+        return z.square().mean() + 0.0 * slope.sum()
+
+    result = GTrans(penalised, steps=3, edge_steps=0)(make_model(), make_graph())
+    assert result.reason is None and result.history[0].gradient_norm > 0
+
+
+def test_column_major_features_move_like_any_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(updates.BLOCK, "cpu", 12)  # several blocks of rows
+    data, model = make_graph(), make_model()
+    other = data.clone()
+    other.x = data.x.t().contiguous().t()
+    assert not other.x.is_contiguous()
+    ours, theirs = (GTrans(steps=5, lr_feature=0.01)(model, graph) for graph in (data, other))
+    torch.testing.assert_close(ours.data.x, theirs.data.x)
+    monkeypatch.undo()
+    torch.testing.assert_close(ours.data.x, GTrans(steps=5, lr_feature=0.01)(model, data).data.x)
+
+
+@pytest.mark.parametrize("name", ["convs.0", "norms.0"])
+def test_a_layer_of_our_own_backbones_can_be_named(name: str) -> None:
+    model, data = GCN(5, 8, 3, batch_norm=True).double().eval(), make_graph()
+    assert GTrans(steps=3, embedding=name)(model, data).reason is None
+
+
+def test_other_norms_than_ours_are_not_left_out() -> None:
+    model, data = GCN(5, 8, 3, batch_norm=True).double().eval(), make_graph()
+    model.norms[0] = nn.LayerNorm(8).double()
+    with torch.no_grad():
+        hidden = model.norms[0](model.convs[0](data.x, gcn_norm(Adjacency.of(data.edge_index, N), None, torch.float64)))
+        torch.testing.assert_close(model.embed(data.x, data.edge_index), hidden.relu())

@@ -22,7 +22,7 @@ def test_without_recording_functions_are_called() -> None:
 
 @needs_cuda
 @pytest.mark.parametrize("backbone", [GCN, SAGE, GPR, GAT])
-@pytest.mark.parametrize("edge_steps", [0, 1])
+@pytest.mark.parametrize("edge_steps", [0, 1, 3])
 def test_recorded_adaptations_are_the_same(backbone: type, edge_steps: int) -> None:
     torch.manual_seed(0)
     data = Data(x=torch.randn(40, 6, generator=rng()), edge_index=undirected(40)).to("cuda")

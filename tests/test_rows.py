@@ -91,6 +91,26 @@ def test_it_looks_like_the_features() -> None:
     assert materialised(x) is x
 
 
+def test_what_cannot_be_shared_is_computed_as_ever() -> None:
+    x = torch.randn(N, IN, requires_grad=True)
+    rows, vector = Rows.of(x), torch.randn(IN)
+    assert rows.size(dim=0) == N and torch.equal(F.linear(rows, vector), F.linear(x, vector))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (rows @ W.float()).dtype == torch.bfloat16
+        gradient = rows.gradient((rows @ W.float()).float().sum())
+    torch.testing.assert_close(gradient.rows(0, N), W.float().sum(1).expand(N, -1), atol=0.05, rtol=0.02)
+
+
+def test_changed_and_fresh_weights() -> None:
+    rows, weight = Rows.of(torch.randn(N, IN)), torch.randn(IN, 2)
+    before = rows @ weight
+    weight.mul_(2)
+    torch.testing.assert_close(rows @ weight, 2 * before)
+    for _ in range(100):
+        rows @ torch.randn(IN, 2)
+    assert len(rows._known) <= 17
+
+
 def test_a_loss_that_does_not_use_them_has_no_gradient() -> None:
     x = torch.randn(N, IN, requires_grad=True)
     other = torch.ones(1, requires_grad=True)

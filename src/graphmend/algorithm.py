@@ -20,12 +20,14 @@ from graphmend.edges import EdgeFlips
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen import FrozenGNN
 from graphmend.limits import Limits
+from graphmend.nn import GAT, GCN, GPR, SAGE
 from graphmend.patch import Patch
 from graphmend.progress import track
 from graphmend.recording import Recorder
 from graphmend.rows import Rows
 from graphmend.sparse import Adjacency
-from graphmend.surrogates import Contrastive, surrogate_of
+from graphmend.surrogates import Contrastive, Supervised, Surrogate, surrogate_of
+from graphmend.surrogates.base import Scaled, Sum
 from graphmend.transforms.drop_edge import DropEdge
 from graphmend.updates import EDGE_UPDATES, FeatureAdam, Update
 
@@ -44,6 +46,12 @@ def _wanting_gradients(variable: Tensor) -> Iterator[None]:
         yield
     finally:
         variable.requires_grad_(False)
+
+
+def _is_known(surrogate: Surrogate) -> bool:
+    if isinstance(surrogate, Sum):
+        return all(map(_is_known, surrogate.parts))
+    return _is_known(surrogate.part) if isinstance(surrogate, Scaled) else type(surrogate) in (Contrastive, Supervised)
 
 
 class _Stopped(Exception):
@@ -66,20 +74,17 @@ class Run:
         self.callback = callback
         self.surrogate = surrogate_of(settings.surrogate)
         self.generator = torch.Generator(device=data.x.device).manual_seed(seed)
-        self.x = data.x.detach().clone()  # X' = X + dX, a leaf
+        self.x = data.x.detach().clone(memory_format=torch.contiguous_format)  # X' = X + dX, a leaf
         self.flips = self._edge_flips() if settings.edge_steps > 0 else None
         self.rows = Rows.of(self.x)  # the same with its linear maps, made anew whenever X' changes
-        fast = self.flips is None and frozen.is_faster_with_weights()
-        self.ones = self.x.new_ones(data.edge_index.size(1)) if fast else None
+        self.shares = _is_known(self.surrogate)  # a stranger may look for gradients of its own
+        self.edge_index = data.edge_index if self.flips is None else self.flips.edge_index
         self.views = torch.Generator(device=data.x.device)  # for the discrete graphs
-        self.record = Recorder(
-            [self.generator, self.views],
-            (str(frozen.model), tuple(self.x.shape), data.edge_index.size(1), self.surrogate, settings.edge_steps > 0),
-            enabled=data.edge_index.is_cuda and frozen.is_ours and self._is_worth_recording(),
-        )
+        self.record = self._recorder()
+        needs_ones = self.flips is None and (self.record.enabled or frozen.is_faster_with_weights())
+        self.ones = self.x.new_ones(data.edge_index.size(1)) if needs_ones else None
         if self.record.enabled:  # what is worked out when first asked for must not be asked for in a recording
-            edge_index = data.edge_index if self.flips is None else self.flips.edge_index
-            _ = Adjacency.of(edge_index, self.x.size(0)).inverse_perm, self.flips and self.flips.places
+            _ = Adjacency.of(self.edge_index, self.x.size(0)).inverse_perm, self.flips and self.flips.places
         self.history: list[Step] = []
         self.candidates: list[Candidate] = []
 
@@ -146,6 +151,8 @@ class Run:
         p = flips.p
         if p.numel() == 0:  # no edge may change
             return self._loss()[0], p.new_zeros(())
+        if self.record.enabled:  # X'W belongs into the recording
+            self.rows = Rows.of(self.x)
         terms, p.grad = self.record("edge", lambda: self._edge_gradient(p))
         update.step()
         flips.step_back()
@@ -220,16 +227,26 @@ class Run:
             raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
         return logits
 
-    def _is_worth_recording(self) -> bool:
-        """Whether the loss is one that can be recorded, on a graph so small that launching takes the longer part."""
+    def _recorder(self) -> Recorder:
+        """Recordings are for our own backbones and loss, on graphs so small that launching takes the longer part."""
         known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
-        return known and self.data.edge_index.size(1) < 5_000_000
+        known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.is_ours
+        small = self.edge_index.size(1) < 5_000_000
+        if not (self.x.is_cuda and known and small and self.limits.is_empty()):
+            return Recorder([], (), enabled=False)
+        adjacency = Adjacency.of(self.edge_index, self.x.size(0))
+        shape = (str(self.frozen.model), self.x.shape, self.x.dtype, self.x.device, self.edge_index.size(1))
+        kernels = (adjacency.is_symmetric, adjacency.perm is None, adjacency.pattern.hubs.numel() > 0)
+        generators = [self.generator, self.views]
+        return Recorder(generators, (*shape, *kernels, self.surrogate, self.flips is None), enabled=True)
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)
-        graph.x = self.rows
-        graph.edge_index = self.data.edge_index if self.flips is None else self.flips.edge_index
-        graph.edge_weight = presence
+        graph.edge_index = self.edge_index
+        if self.shares:
+            graph.x, graph.edge_weight = self.rows, presence
+        else:
+            graph.x, graph.edge_weight = self.x, None if presence is None else presence.clone()
         return graph
 
     def _edge_flips(self) -> EdgeFlips:

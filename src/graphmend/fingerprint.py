@@ -1,8 +1,9 @@
 r"""A fast fingerprint of tensors, the same on every device.
 
-The bytes of a tensor are read as 64-bit words and summed up in chunks with fixed pseudo-random odd factors,
-:math:`\sum_i a_i w_i \bmod 2^{64}`, where they lie; only the sums go through SHA-256. It finds out whether two graphs
-are the same, it does not withstand somebody who wants two graphs to look the same.
+The bytes of a tensor are read as 64-bit words and summed up in chunks where they lie, each word multiplied by a
+pseudo-random odd factor of its place, its halves mixed, and multiplied by another one,
+:math:`\sum_i b_i\, m(a_i w_i) \bmod 2^{64}` with :math:`m(h) = h \oplus (h \gg 32)`; only the sums go through SHA-256.
+It finds out whether two graphs are the same, it does not withstand somebody who wants two graphs to look the same.
 """
 
 from __future__ import annotations
@@ -45,22 +46,30 @@ def _sums(value: Tensor) -> Tensor:
 
 
 def _weighted(words: Tensor, device: torch.device) -> Tensor:
-    factors = _factors(device)
-    if words.numel() % CHUNK == 0:
-        return (words.view(-1, CHUNK) * factors).sum(1)
     full = words.numel() // CHUNK * CHUNK
-    rest = (words[full:] * factors[: words.numel() - full]).sum().view(1)
-    return torch.cat([(words[:full].view(-1, CHUNK) * factors).sum(1), rest]) if full else rest
+    parts = [_mixed(words[:full].view(-1, CHUNK), device)] if full else []
+    if full < words.numel():
+        parts.append(_mixed(words[full:].view(1, -1), device))
+    return torch.cat(parts) if parts else words
+
+
+def _mixed(words: Tensor, device: torch.device) -> Tensor:
+    first, second = _factors(device)
+    size = words.size(1)
+    mixed = words * first[:size]
+    mixed ^= _shifted(mixed, 32)
+    total: Tensor = mixed.mul_(second[:size]).sum(1)
+    return total
 
 
 @functools.lru_cache(maxsize=4)
 def _factors(device: torch.device) -> Tensor:
-    """Odd numbers from the SplitMix64 generator (Steele, Lea & Flood, OOPSLA 2014)."""
-    z = torch.arange(1, CHUNK + 1) * -7046029254386353131
+    """Odd numbers from the SplitMix64 generator (Steele, Lea & Flood, OOPSLA 2014), two per place."""
+    z = torch.arange(1, 2 * CHUNK + 1) * -7046029254386353131
     z = (z ^ _shifted(z, 30)) * -4658895280553007687
     z = (z ^ _shifted(z, 27)) * -7723592293110705685
-    return ((z ^ _shifted(z, 31)) | 1).to(device)
+    return ((z ^ _shifted(z, 31)) | 1).view(2, CHUNK).to(device)
 
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
-    return (z >> bits) & ((1 << (64 - bits)) - 1)  # torch shifts the sign in
+    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)  # torch shifts the sign in

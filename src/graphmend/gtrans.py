@@ -127,7 +127,8 @@ class GTrans:
         whole = isinstance(seed, int) and 0 <= seed < 2**63
         require(whole, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
         data = plain(data)
-        with FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
+        here = torch.cuda.device_of(data.x)  # type: ignore[no-untyped-call]
+        with here, FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
             check_memory(data.x, data.edge_index.size(1), _width(model))
             if self.embedding is not None:
                 with torch.no_grad():  # is there such a module?

@@ -7,7 +7,9 @@ many neighbours are left to wide programs of their own, or a single hub would ke
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import triton
@@ -18,6 +20,21 @@ __all__ = ["cosine_gradients", "cosines", "product", "row_sums", "sampled_produc
 
 HEAVY = 256  # neighbours that make a row a hub
 LIGHT_TILE, HEAVY_TILE, WIDE = 32, 256, 128
+
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _where_it_lies(launch: Callable[Concatenate[Tensor, P], T]) -> Callable[Concatenate[Tensor, P], T]:
+    """Triton launches on the current device, wherever the tensors are."""
+
+    @functools.wraps(launch)
+    def launched(first: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.cuda.device_of(first):
+            return launch(first, *args, **kwargs)
+
+    return launched
 
 
 @triton.jit
@@ -139,6 +156,7 @@ def _cosine_gradient_kernel(
     tl.store(grad_v + place, (a - found[:, None] * b) * (length * scale_b)[:, None], mask=both)
 
 
+@_where_it_lies
 def cosines(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Inverse norms of the rows of two matrices (0 for zero rows), and the cosine of each pair."""
     nodes, width = u.shape
@@ -151,6 +169,7 @@ def cosines(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return inverse_u, inverse_v, found
 
 
+@_where_it_lies
 def cosine_gradients(
     u: Tensor, v: Tensor, inverse_u: Tensor, inverse_v: Tensor, cosine: Tensor, step: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -170,6 +189,7 @@ def _rows_at_a_time(width: int) -> tuple[int, int]:
     return max(1, 4096 // block), block
 
 
+@_where_it_lies
 def product(
     crow: Tensor,
     col: Tensor,
@@ -205,6 +225,7 @@ def _given(tensors: list[Tensor | None]) -> list[bool]:
     return [tensor is not None for tensor in tensors]
 
 
+@_where_it_lies
 def sampled_product(row: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Row of the left times row of the right factor, for every entry."""
     out = torch.empty(col.numel(), dtype=left.dtype, device=left.device)
@@ -216,6 +237,7 @@ def sampled_product(row: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Te
     return out
 
 
+@_where_it_lies
 def row_sums(crow: Tensor, values: Tensor, hubs: Tensor) -> Tensor:
     """The sum of each row, always added up in the same order."""
     out = torch.empty(crow.numel() - 1, dtype=values.dtype, device=values.device)
@@ -228,6 +250,7 @@ def row_sums(crow: Tensor, values: Tensor, hubs: Tensor) -> Tensor:
     return out
 
 
+@_where_it_lies
 def scaled(row: Tensor, col: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
     """``scale_i weight_ij scale_j`` for every entry."""
     out = torch.empty_like(weight)

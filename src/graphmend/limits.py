@@ -77,6 +77,10 @@ class Limits:
     def _bound(value: Tensor | float | None, otherwise: float, columns: int) -> Tensor:
         return torch.as_tensor(otherwise if value is None else value, dtype=torch.float64).cpu().expand(columns)
 
+    def is_empty(self) -> bool:
+        """Whether nothing is limited."""
+        return all(value is None for value in vars(self).values())
+
     def project(self, x: Tensor, original: Tensor) -> None:
         """Bring ``x`` back into the limits, in place; frozen entries get their exact original bits."""
         if self.binary is not None:

@@ -150,11 +150,11 @@ class _Polynomial(torch.autograd.Function):
         return None, grad_values, grad_loop, now, None
 
 
-def pagerank(hops: int, alpha: float) -> Tensor:
+def pagerank(hops: int, alpha: float, device: torch.device | None = None) -> Tensor:
     r"""What :math:`x \leftarrow (1 - \alpha) \hat A x + \alpha h` comes to after some steps from :math:`x = h`:
     the coefficients :math:`\alpha (1 - \alpha)^k` of :math:`\hat A^k h`, the last one without :math:`\alpha`.
     """
-    coefficients = (1 - alpha) ** torch.arange(hops + 1, dtype=torch.float64)
+    coefficients = (1 - alpha) ** torch.arange(hops + 1, dtype=torch.float64, device=device)
     coefficients[:-1] *= alpha
     return coefficients
 

@@ -25,6 +25,9 @@ _PROPERTIES = {
 _PRODUCTS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
 
 
+MANY = 16  # linear maps that are kept where no gradient needs them
+
+
 class _Map(NamedTuple):
     out: Tensor
     back: Tensor  #: gradients times this are gradients for the features
@@ -99,10 +102,10 @@ class Rows(Tensor):
         if args and isinstance(args[0], Rows):
             rows, *rest = args
             if func in _PROPERTIES:
-                return func(rows._x, *rest)
-            if not kwargs and func is F.linear and _are_constant(rest):
+                return func(rows._x, *rest, **(kwargs or {}))
+            if not kwargs and func is F.linear and rows._may_share(rest):
                 return rows._linear(func, *rest)
-            if not kwargs and func in _PRODUCTS and rest[0].dim() == 2 and _are_constant(rest):
+            if not kwargs and func in _PRODUCTS and rows._may_share(rest):
                 return rows._linear(torch.mm, *rest)
             if not kwargs and func is Tensor.index_select and rest[0] == 0 and rows._may_become(rest[1]):
                 return Rows._make(rows._x, rest[1], rows._known)
@@ -115,13 +118,27 @@ class Rows(Tensor):
         """What compiled code and custom functions do; their gradient arrives at :class:`_Wrap`."""
         return func(*tree_map_only(Rows, materialised, args), **tree_map_only(Rows, materialised, kwargs or {}))
 
+    def _may_share(self, weights: list[Any]) -> bool:
+        """Constant weights of the same type, the first a matrix, and no automatic change of types."""
+        grad, x = torch.is_grad_enabled(), self._x
+        first, *others = weights
+        return (
+            type(first) in (Tensor, nn.Parameter)
+            and first.dim() == 2
+            and all(w is None or type(w) in (Tensor, nn.Parameter) for w in others)
+            and all(w is None or (w.dtype == x.dtype and not (grad and w.requires_grad)) for w in weights)
+            and not torch.is_autocast_enabled(x.device.type)
+        )
+
     def _may_become(self, order: Tensor) -> bool:
         return self._order is None and order.numel() == self._x.size(0)
 
     def _linear(self, func: Callable[..., Tensor], *weights: Tensor | None) -> Tensor:
         grad = torch.is_grad_enabled() and self._x.requires_grad
-        key = (func, grad, *map(id, weights))
+        key = (func, grad, *((id(w), None if w is None else w._version) for w in weights))
         if key not in self._known:
+            if not grad and len(self._known) >= MANY:  # a model makes its weights anew at every call
+                self._known.clear()
             out, weight = func(self._x.detach(), *weights).requires_grad_(grad), weights[0]
             assert weight is not None
             self._known[key] = _Map(out, weight if func is F.linear else weight.t().contiguous(), weights)
@@ -142,11 +159,6 @@ class _Wrap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad if ctx.order is None else torch.zeros_like(grad).index_add(0, ctx.order, grad), None
-
-
-def _are_constant(weights: list[Any]) -> bool:
-    grad = torch.is_grad_enabled()
-    return all(w is None or (type(w) in (Tensor, nn.Parameter) and not (grad and w.requires_grad)) for w in weights)
 
 
 def materialised(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How the edge variables take a step."""
+"""How features and edge variables take a step."""
 
 from __future__ import annotations
 

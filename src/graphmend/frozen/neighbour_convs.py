@@ -65,7 +65,8 @@ def gin_conv(
 
 def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor, add: Tensor | None = None) -> Tensor:
     if isinstance(conv.aggr_module, MeanAggregation):
-        return remembered("mean", edges.origin, lambda: _mean(edges))(x, add=add)
+        name = ("mean", edges.adjacency.num_nodes, edges.presence.dtype)
+        return remembered(name, edges.origin, lambda: _mean(edges))(x, add=add)
     return Propagation(edges.adjacency, edges.weight)(x, add=add)
 
 

@@ -35,7 +35,7 @@ def appnp(
     r"""``APPNP``: :math:`x \leftarrow (1 - \alpha) \hat A x + \alpha x_0`, ``K`` times."""
     propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
     if not conv.training:
-        return propagate.polynomial(x, pagerank(conv.K, conv.alpha).to(x))
+        return propagate.polynomial(x, pagerank(conv.K, conv.alpha, x.device).to(x.dtype))
     start = x
     for _ in range(conv.K):
         # as in the original, what one step drops stays dropped
@@ -90,7 +90,7 @@ def _propagation(conv: MessagePassing, edges: Edges, add_self_loops: bool, impro
     """The adjacency a layer multiplies with, worked out once for all layers that see the same edges."""
     if not getattr(conv, "normalize", True):
         return Propagation(edges.adjacency, edges.weight)
-    kind = ("symmetric", add_self_loops, improved)
+    kind = ("symmetric", add_self_loops, improved, edges.adjacency.num_nodes, edges.presence.dtype)
     return remembered(kind, edges.origin, lambda: _symmetric(edges, add_self_loops, improved))
 
 

@@ -33,4 +33,4 @@ class APPNP(PredictThenPropagate):
 
     def diffuse(self, h: Tensor, propagate: Propagation) -> Tensor:
         """Personalised PageRank by power iteration."""
-        return propagate.polynomial(h, pagerank(self.hops, self.alpha).to(h))
+        return propagate.polynomial(h, pagerank(self.hops, self.alpha, h.device).to(h.dtype))

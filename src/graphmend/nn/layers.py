@@ -53,11 +53,17 @@ def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:
     return nn.ModuleList(nn.BatchNorm1d(channels) if batch_norm else nn.Identity() for _ in range(count))
 
 
-def is_trained(*modules: nn.Module) -> bool:
-    """Whether a layer's constants are not constants, or its batch statistics those of the batch."""
-    if any(module.training for module in modules):
-        return True
-    return torch.is_grad_enabled() and any(p.requires_grad for module in modules for p in module.parameters())
+def is_fixed(conv: nn.Module, norm: nn.Module) -> bool:
+    """Whether a convolution with its normalisation is a constant that nobody listens to, and may be fused."""
+    modules = (*conv.modules(), norm)
+    if any(m.training or m._forward_hooks or m._forward_pre_hooks for m in modules):
+        return False
+    if type(norm) is nn.BatchNorm1d:
+        if norm.running_mean is None or norm.running_var is None or not norm.affine:
+            return False
+    elif type(norm) is not nn.Identity:
+        return False
+    return not (torch.is_grad_enabled() and any(p.requires_grad for m in (conv, norm) for p in m.parameters()))
 
 
 def affine(norm: nn.Module, bias: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
@@ -87,8 +93,8 @@ class GraphConvolution(nn.Module):
         return propagate(x @ self.weight) + self.bias
 
     def hidden(self, x: Tensor, propagate: Propagation, norm: nn.Module) -> Tensor:
-        """The layer with normalisation and ReLU, fused into one where nothing is trained."""
-        if is_trained(self, norm):
+        """The layer with normalisation and ReLU, fused into one where nothing is trained and nobody listens."""
+        if not is_fixed(self, norm):
             return F.relu(norm(self(x, propagate)))
         scale, shift = affine(norm, self.bias)
         return propagate(x @ self.weight, scale=scale, shift=shift, relu=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphmend.errors import require
 from graphmend.memo import remembered
-from graphmend.nn.layers import affine, batch_norms, is_trained, remember
+from graphmend.nn.layers import affine, batch_norms, is_fixed, remember
 from graphmend.propagation import Propagation
 from graphmend.sparse import Adjacency, row_sum
 
@@ -31,8 +31,8 @@ class MeanConvolution(nn.Module):
         return mean(self.neighbour(x), add=self.root(x))
 
     def hidden(self, x: Tensor, mean: Propagation, norm: nn.Module) -> Tensor:
-        """The layer with normalisation and ReLU, fused into one where nothing is trained."""
-        if is_trained(self, norm):
+        """The layer with normalisation and ReLU, fused into one where nothing is trained and nobody listens."""
+        if not is_fixed(self, norm):
             return F.relu(norm(self(x, mean)))
         scale, shift = affine(norm)
         return mean(self.neighbour(x), add=self.root(x), scale=scale, shift=shift, relu=True)
