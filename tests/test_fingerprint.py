@@ -24,22 +24,15 @@ def factor(i: int) -> int:
     return (z ^ z >> 31) | 1
 
 
-def mixed(h: int) -> int:
-    return (h & MASK) ^ (h & MASK) >> 32
-
-
 def by_hand(name: str, value: Tensor) -> str:
     raw = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    whole = len(raw) // 8 * 8
-    words = [int.from_bytes(raw[k : k + 8], "little") for k in range(0, whole, 8)]
+    raw += b"\0" * (-len(raw) % 4)
+    words = [int.from_bytes(raw[k : k + 4], "little", signed=True) for k in range(0, len(raw), 4)]
     sums = [
-        sum(mixed(word * factor(i)) * factor(CHUNK + i) for i, word in enumerate(words[k : k + CHUNK])) & MASK
-        for k in range(0, len(words), CHUNK)
+        sum(word * factor(i) for i, word in enumerate(words[k : k + CHUNK])) & MASK for k in range(0, len(words), CHUNK)
     ]
     found = hashlib.sha256(f"{name} {value.dtype} {tuple(value.shape)};".encode())
     found.update(b"".join(part.to_bytes(8, "little") for part in sums))
-    if whole < len(raw):
-        found.update(raw[whole:].ljust(8, b"\0"))
     return found.hexdigest()
 
 
