@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 from graphmend import GTrans
 from graphmend.adaptation import Identity
 from graphmend.errors import GraphMendError
+from graphmend.files import write_safetensors
 from graphmend.nn import GCN
 from graphmend.patch import FORMAT, Patch, fingerprint_of
 from graphs import directed, rng, undirected
@@ -368,3 +369,10 @@ def test_a_patch_made_on_the_gpu_works_on_the_cpu() -> None:
     patch, mended = Patch.make(data, data.x + 1, removed, added)
     assert contents(patch.apply(data.cpu())) == contents(mended.cpu())
     assert contents(patch.revert(mended.cpu())) == contents(data.cpu())
+
+
+def test_a_patch_of_an_older_format_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "old.safetensors"
+    write_safetensors(path, {"rows": torch.zeros(1)}, {"graphmend": json.dumps({"format": "graphmend-patch-1"})})
+    with pytest.raises(GraphMendError, match="format graphmend-patch-1, this version reads graphmend-patch-2"):
+        Patch.load(path)

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -122,14 +123,15 @@ class Run:
     def _learn(self, steps: Iterable[int], start: float) -> None:
         """Lines 4 to 13 of Algorithm 1."""
         s = self.settings
-        update_x = FeatureAdam(self.x, s.lr_feature)
+        update_x = FeatureAdam(self.x, s.lr_feature) if s.feature_steps > 0 else None
         update_p = EDGE_UPDATES[s.edge_update](self.flips.p, s.lr_edge) if self.flips is not None else None
         for t in steps:
             if s.time_limit is not None and time.perf_counter() - start > s.time_limit:
                 _LOG.info("stopped after %d of %d steps: time_limit is %s s", t, s.steps, s.time_limit)
                 break
             if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
-                kind, terms, norm = "feature", *self.record("feature", lambda: self._feature_step(update_x))
+                assert update_x is not None
+                kind, terms, norm = "feature", *self.record("feature", partial(self._feature_step, update_x))
                 self.rows = Rows.of(self.x)
             else:
                 assert self.flips is not None and update_p is not None

@@ -146,7 +146,10 @@ class Patch:
         tensors, metadata = read_safetensors(path)
         try:
             header = json.loads(metadata.get("graphmend", "{}"))
-            is_patch = isinstance(header, dict) and header.get("format") == FORMAT
+            found = header.get("format") if isinstance(header, dict) else None
+            older = isinstance(found, str) and found.startswith("graphmend-patch-") and found != FORMAT
+            require(not older, f"{path} is a patch of the format {found}, this version reads {FORMAT}; mend again")
+            is_patch = found == FORMAT
             require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
             whole = header["checksum"] == digest(tensors, f"{header['before']} {header['after']}")
             require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
