@@ -154,10 +154,9 @@ class EdgeFlips:
     def __post_init__(self) -> None:
         index = torch.int32 if self.candidate.numel() < 2**31 else torch.int64
         self.candidate = self.candidate.to(index)
-        exists = torch.arange(self.candidate.numel(), device=self.candidate.device) < self.num_edges
-        self._base = exists.to(self.p.dtype)
-        self._sign = torch.where(exists, -1.0, 1.0).to(self.p.dtype).masked_fill_(self.candidate < 0, 0.0)
-        self._slot = self.candidate.clamp(min=0)
+        self._sign = torch.ones_like(self.candidate, dtype=torch.int8)
+        self._sign[: self.num_edges] = -1
+        self._sign.masked_fill_(self.candidate < 0, 0)
         self._now: Tensor | None = None  # the presence of the current p
 
     def presence(self, p: Tensor | None = None) -> Tensor:
@@ -168,7 +167,8 @@ class EdgeFlips:
             return self._now
         p = self.p if p is None else p
         if self.num_candidates == 0:
-            return self._base + p.sum()  # 0, but a function of p: there is nothing to flip, not nothing to learn
+            there = torch.arange(self.candidate.numel(), device=p.device) < self.num_edges
+            return there.to(p.dtype) + p.sum()  # p adds 0, but there is nothing to flip, not nothing to learn
         out: Tensor = apply(_Presence, self, p)
         return out
 
@@ -207,7 +207,7 @@ class EdgeFlips:
         """Positions of the removed edges, and the added edges ``(2, m)``, of a discrete choice of candidates."""
         if self.num_candidates == 0:
             return self.candidate.new_empty(0), self.edge_index[:, :0]
-        flipped = flips[self._slot] & (self.candidate >= 0)
+        flipped = flips.index_select(0, self.candidate.clamp(min=0)) & (self.candidate >= 0)
         removed = flipped[: self.num_edges].nonzero().view(-1)
         return removed, self.edge_index[:, self.num_edges :][:, flipped[self.num_edges :]]
 
@@ -223,12 +223,14 @@ def check_budget(budget: float | int) -> None:
 
 
 class _Presence(torch.autograd.Function):
-    """``base + sign * p[slot]``, whose gradient gathers the entries of a candidate instead of scattering them."""
+    """``1 - p`` for edges, ``p`` for others, 1 for those of no candidate; the gradient gathers instead of scattering."""
 
     @staticmethod
     def forward(ctx: Any, flips: EdgeFlips, p: Tensor) -> Tensor:
         ctx.flips = flips
-        return p.index_select(0, flips._slot).mul_(flips._sign).add_(flips._base)
+        out = p.index_select(0, flips.candidate.clamp(min=0)).mul_(flips._sign)
+        out[: flips.num_edges] += 1
+        return out
 
     @staticmethod
     @once_differentiable

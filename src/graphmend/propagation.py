@@ -72,7 +72,9 @@ class Propagation:
     def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
         """``A^T grad``; the transposed values are worked out once for all hops."""
         if values.dtype not in self.transposed:
-            self.transposed[values.dtype] = self.adjacency.transposed(values)
+            turned = self.adjacency.transposed(values)
+            same = self.adjacency.is_symmetric and turned.device.type == "cpu" and torch.equal(turned, values)
+            self.transposed[values.dtype] = values if same else turned  # an array less to keep
         return hop(self.adjacency.transpose, self.transposed[values.dtype], grad, loop=loop)
 
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
