@@ -223,7 +223,7 @@ def check_budget(budget: float | int) -> None:
 
 
 class _Presence(torch.autograd.Function):
-    """``1 - p`` for edges, ``p`` for others, 1 for those of no candidate; the gradient gathers instead of scattering."""
+    """``1 - p`` for edges, ``p`` for others, 1 without a candidate; the gradient gathers instead of scattering."""
 
     @staticmethod
     def forward(ctx: Any, flips: EdgeFlips, p: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from graphmend.errors import require
 def check_memory(x: Tensor, num_edges: int, hidden: int) -> None:
     """Raise if adapting a graph plainly cannot fit into the memory of the device that ``x`` is on.
 
-    Counted are X', Adam's two moments and the patch, three views' activations forwards and backwards, the compressed rows,
-    and the values of their entries; measured, it takes as much on block models of 1e7 and 3e7 entries.
+    Counted are X', Adam's two moments and the patch, three views' activations forwards and backwards, the compressed
+    rows, and the values of their entries; block models of 1e7 and 3e7 entries were measured to take about as much.
     """
     nodes, columns = x.shape
     features = 4 * nodes * columns * x.element_size()
