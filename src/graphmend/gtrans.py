@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,8 +21,6 @@ from graphmend.limits import Limits
 from graphmend.memory import check_memory
 from graphmend.surrogates import Backbone, Contrastive, Surrogate, surrogate_of
 from graphmend.updates import EDGE_UPDATES
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
