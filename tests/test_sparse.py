@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from graphmend import sparse
-from graphmend.propagation import gcn_norm
-from graphmend.sparse import Adjacency, edge_softmax, row_sum, spmm
+from graphmend.propagation import Propagation, gcn_norm
+from graphmend.sparse import Adjacency, edge_softmax, head_sum, row_sum, spmm, spread
 from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -135,7 +135,8 @@ def test_row_sum(edge_index: Tensor, dtype: torch.dtype, device: str) -> None:
     heads = torch.stack([values_of(edge_index), values_of(edge_index, 5)], dim=1)
     expected = torch.stack([dense(edge_index, N, heads[:, k]).sum(1) for k in range(2)], dim=1)
     ordered = adjacency.order(heads.to(device, dtype))
-    close(row_sum(adjacency, ordered), expected)
+    close(head_sum(adjacency, ordered), expected)
+    close(row_sum(adjacency, ordered.t()), expected.t())
     close(row_sum(adjacency, ordered[:, 0]), expected[:, 0])
 
 
@@ -145,6 +146,57 @@ def test_row_sum_gradients(edge_index: Tensor) -> None:
     if edge_index.size(1):
         values = values_of(edge_index).requires_grad_()
         assert torch.autograd.gradcheck(lambda v: row_sum(adjacency, adjacency.order(v)).square(), values)
+        heads = torch.stack([values, 2 * values], dim=1).detach().requires_grad_()
+        assert torch.autograd.gradcheck(lambda v: head_sum(adjacency, adjacency.order(v)).square(), heads)
+        nodes = features().t().contiguous().requires_grad_()
+        assert torch.autograd.gradcheck(lambda v: spread(adjacency, v).square(), nodes)
+
+
+HUB = torch.stack([torch.arange(600) % 300, torch.arange(600) // 300 * 7])  # nodes 0 and 7 have 300 neighbours each
+WIDE_PATTERNS = {"hubs": HUB, "hubs and loops": torch.cat([HUB, HUB.flip(0), torch.arange(300).repeat(2, 1)], dim=1)}
+
+
+@devices
+@dtypes
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("width", [1, 32, 40, 130])
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("edge_index", WIDE_PATTERNS.values(), ids=WIDE_PATTERNS)
+def test_views_side_by_side_are_what_each_is_alone(
+    edge_index: Tensor, views: int, width: int, relu: bool, dtype: torch.dtype, device: str
+) -> None:
+    """Normalisation, a hop with everything around it, a polynomial, and all gradients, against dense float64."""
+    nodes = 300
+    weight = torch.rand(views, edge_index.size(1), generator=rng(1), dtype=torch.float64)
+    x, add, seen = (torch.randn(nodes, views, width, generator=rng(s), dtype=torch.float64) for s in (2, 3, 4))
+    scale, shift = torch.rand(2, width, generator=rng(5), dtype=torch.float64)
+    c = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+
+    def expected(weight: Tensor, x: Tensor, add: Tensor) -> Tensor:
+        out = []
+        for b in range(views):
+            a = dense_norm(dense(edge_index, nodes, weight[b]))
+            hop = (a @ x[:, b] + add[:, b]) * scale + shift
+            hop = hop.relu() if relu else hop
+            out.append(c[0] * hop + c[1] * (a @ hop) + c[2] * (a @ (a @ hop)))
+        return torch.stack(out, dim=1)
+
+    def ours(weight: Tensor, x: Tensor, add: Tensor) -> Tensor:
+        a = gcn_norm(adjacency, weight, dtype)
+        hop = a(x, add=add, scale=scale.to(x), shift=shift.to(x), relu=relu)
+        return a.polynomial(hop, c.to(x))
+
+    adjacency = Adjacency(edge_index.to(device), nodes)
+    results = []
+    for function, kind, where in ((expected, torch.float64, "cpu"), (ours, dtype, device)):
+        given = [t.detach().to(where, kind).requires_grad_() for t in (weight, x, add)]
+        out = function(*given)
+        results.append([out, *torch.autograd.grad((out * seen.to(where, kind)).sum(), given)])
+    tolerance = 1e-10 if dtype == torch.float64 else 2e-4
+    for found, wanted in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(found.double().cpu(), wanted, atol=tolerance, rtol=tolerance)
+    alone = Propagation(adjacency, adjacency.order(weight[0].to(device, dtype)))(x[:, 0].to(device, dtype))
+    close(alone / alone.abs().max(), dense(edge_index, nodes, weight[0]) @ x[:, 0] / alone.abs().max().cpu())
 
 
 @devices
@@ -225,7 +277,7 @@ def test_edge_softmax(name: str, with_loops: bool, dtype: torch.dtype, device: s
     assert (own is None) == (loop is None)
     if own is not None:
         close(own, expected_loop)
-        close(row_sum(adjacency, attention) + own, torch.ones(N, 3))
+        close(head_sum(adjacency, attention) + own, torch.ones(N, 3))
 
 
 @pytest.mark.parametrize("with_loops", [True, False])

@@ -37,10 +37,9 @@ def project(p: Tensor, budget: float) -> Tensor:
         return torch.zeros_like(p)
     wide = p.double()
     count = wide.numel()
-    pivot = wide.kthvalue(count - math.ceil(budget) + 1).values  # the ceil(B)-th largest
-    upper = float(wide.kthvalue(count - math.floor(budget)).values - pivot)
+    pivot, upper = _ranked(wide, count - math.ceil(budget), count - math.floor(budget) - 1)  # ceil(B)-th, next largest
     wide = (wide - pivot).clamp_(min=-4.0, max=4.0)  # only values within 1 of gamma matter, and gamma is in [-1, 0]
-    lower, upper = -1.0, max(upper, -1.0)
+    lower, upper = -1.0, max(upper - pivot, -1.0)
     gamma = upper
     for _ in range(100):
         shifted = wide - gamma
@@ -58,6 +57,14 @@ def project(p: Tensor, budget: float) -> Tensor:
         step = gamma + (total - budget) / slope if slope else math.inf
         gamma = step if lower < step < upper else 0.5 * (lower + upper)
     return (wide - gamma).clamp_(0.0, 1.0).to(p.dtype)
+
+
+def _ranked(values: Tensor, *ranks: int) -> list[float]:
+    """The values at some places of the sorted list; a GPU sorts all of them sooner than it finds one."""
+    if values.is_cuda:
+        found: list[float] = values.sort().values[torch.tensor(ranks, device=values.device)].tolist()
+        return found
+    return [float(values.kthvalue(rank + 1).values) for rank in ranks]
 
 
 def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) -> Tensor:

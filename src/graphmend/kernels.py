@@ -1,6 +1,8 @@
 """The few products everything else is made of, in the fastest form each device has.
 
 All work on compressed rows: entry ``k`` of row ``i`` lies in ``crow[i]:crow[i + 1]`` and has the column ``col[k]``.
+Several views of one graph can go through side by side: features ``(N, views, F)``, values of entries ``(views, E)`` and
+of nodes ``(views, N)`` in place of ``(N, F)``, ``(E,)`` and ``(N,)``.
 On a CPU the sparse product is FBGEMM's, on a GPU a Triton kernel with everything around a hop inside it; other types
 and devices take torch's own sparse matrices.
 """
@@ -16,7 +18,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Pattern", "cosine_gradients", "cosines", "hop", "row_sums", "sampled_product", "scaled"]
+__all__ = [
+    "Pattern",
+    "cosine_gradients",
+    "cosines",
+    "cut",
+    "gathered",
+    "head_sums",
+    "hop",
+    "inverse_root_degrees",
+    "row_sums",
+    "sampled_product",
+    "scaled",
+]
 
 with warnings.catch_warnings():  # torch says once per process that CSR is in beta; say it here, to nobody
     warnings.simplefilter("ignore")
@@ -72,9 +86,13 @@ def hop(
         return kernels_triton.product(
             crow, col, values, x, hubs, loop=loop, add=add, scale=scale, shift=shift, relu=relu
         )
-    out = _product(pattern, values, x)
+    if x.dim() == 3:
+        views = zip(values, x.unbind(1), strict=True)
+        out = torch.stack([_product(pattern, value, view) for value, view in views], dim=1)
+    else:
+        out = _product(pattern, values, x)
     if loop is not None:
-        out.addcmul_(loop.unsqueeze(-1), x)
+        out.addcmul_(loop.t().unsqueeze(-1), x)
     if add is not None:
         out += add
     if scale is not None:
@@ -104,6 +122,9 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
         from graphmend import kernels_triton
 
         return kernels_triton.sampled_product(row, col, left, right)
+    if left.dim() == 3:
+        views = zip(left.unbind(1), right.unbind(1), strict=True)
+        return torch.stack([sampled_product(pattern, mine, theirs) for mine, theirs in views])
     zeros = left.new_zeros(col.numel())  # read even with beta=0: it must not hold NaN
     if col.numel() == 0:
         return zeros
@@ -113,18 +134,36 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 
 def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
-    """The sum of the values of each row, for values of shape ``(E,)`` or ``(E, heads)``."""
+    """The sum of the values of each row."""
     crow, _, row, hubs = pattern
     if values.device.type == "cuda":  # index_add has no fixed order of summation there
-        if values.dim() == 1 and values.dtype == torch.float32 and has_triton(values.device):
+        if values.dtype == torch.float32 and has_triton(values.device):
             from graphmend import kernels_triton
 
             return kernels_triton.row_sums(crow, values, hubs)
+        sums = [torch.segment_reduce(v, "sum", offsets=crow.long(), unsafe=True, initial=0.0) for v in _each(values)]
+        return torch.stack(sums).view(*values.shape[:-1], -1)
+    return values.new_zeros((*values.shape[:-1], crow.numel() - 1)).index_add_(-1, row, values)
+
+
+def head_sums(pattern: Pattern, values: Tensor) -> Tensor:
+    """The same for several values per entry, ``(E, heads)``."""
+    crow, _, row, _ = pattern
+    if values.device.type == "cuda":
         return torch.segment_reduce(values, "sum", offsets=crow.long(), unsafe=True, initial=0.0)
     if values.dim() == 2 and values.dtype == torch.float32 and values.numel() > 0:
         entries = torch.arange(values.size(0), dtype=crow.dtype)
         return F.embedding_bag(entries, values.detach().contiguous(), crow, mode="sum", include_last_offset=True)
     return values.new_zeros((crow.numel() - 1, *values.shape[1:])).index_add_(0, row, values)
+
+
+def gathered(values: Tensor, index: Tensor) -> Tensor:
+    """``values[..., index]``."""
+    if values.is_floating_point() and has_triton(values.device) and index.numel() > 0:
+        from graphmend import kernels_triton
+
+        return kernels_triton.gathered(values, index)
+    return values.index_select(-1, index)
 
 
 def scaled(pattern: Pattern, scale: Tensor, weight: Tensor) -> Tensor:
@@ -133,34 +172,64 @@ def scaled(pattern: Pattern, scale: Tensor, weight: Tensor) -> Tensor:
     if weight.dtype == torch.float32 and has_triton(weight.device) and col.numel() > 0:
         from graphmend import kernels_triton
 
-        return kernels_triton.scaled(row, col, scale, weight.contiguous())
-    return scale.index_select(0, row).mul_(weight).mul_(scale.index_select(0, col))
+        return kernels_triton.scaled(row, col, scale, weight)
+    return scale.index_select(-1, row).mul_(weight).mul_(scale.index_select(-1, col))
 
 
-def cosines(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Inverse norms of the rows of two matrices, 0 for zero rows, and the cosine of each pair of rows.
+def _each(values: Tensor) -> tuple[Tensor, ...]:
+    return values.unbind() if values.dim() == 2 else (values,)
+
+
+def inverse_root_degrees(pattern: Pattern, weight: Tensor) -> Tensor:
+    r""":math:`(1 + \sum_k w_k)^{-1/2}` of each row; 0 where that does not exist."""
+    if weight.dtype == torch.float32 and has_triton(weight.device):
+        from graphmend import kernels_triton
+
+        return kernels_triton.row_sums(pattern.crow, weight, pattern.hubs, root=True)
+    degree = row_sums(pattern, weight).add_(1.0)
+    return degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt_().masked_fill_(degree <= 0, 0.0)
+
+
+def cut(grad: Tensor, out: Tensor, scale: Tensor | None) -> Tensor:
+    r"""The gradient before :math:`\mathrm{ReLU}(s x + t)`, which gave ``out``."""
+    if grad.dtype == torch.float32 and has_triton(grad.device):
+        from graphmend import kernels_triton
+
+        return kernels_triton.cut(grad, out, scale)
+    grad = torch.ops.aten.threshold_backward(grad, out, 0)
+    return grad if scale is None else grad.mul_(scale)
+
+
+def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse norms of the rows of all matrices, 0 for zero rows, and the cosine of each row of ``z`` with the others'.
 
     Rows are scaled one factor at a time, so that the product of two tiny norms never turns up.
     """
-    if u.dtype == torch.float32 and has_triton(u.device):
+    if z.dtype == torch.float32 and len(others) <= 2 and has_triton(z.device):
         from graphmend import kernels_triton
 
-        return kernels_triton.cosines(u, v)
-    inverse_u, inverse_v = _inverse_norms(u), _inverse_norms(v)
-    return inverse_u, inverse_v, (u * inverse_u.unsqueeze(-1)).mul_(v).sum(-1).mul_(inverse_v)
+        return kernels_triton.cosines(z, *others)
+    inverses = torch.stack([_inverse_norms(matrix) for matrix in (z, *others)])
+    unit = z * inverses[0].unsqueeze(-1)
+    return inverses, torch.stack([torch.linalg.vecdot(unit, other) for other in others]).mul_(inverses[1:])
 
 
 def cosine_gradients(
-    u: Tensor, v: Tensor, inverse_u: Tensor, inverse_v: Tensor, cosine: Tensor, step: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Gradients of ``step * sum(cosine)`` for both matrices, from what :func:`cosines` found."""
-    if u.dtype == torch.float32 and has_triton(u.device):
+    z: Tensor, *others: Tensor, inverses: Tensor, cosines: Tensor, steps: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradients of ``(steps * cosines.sum(1)).sum()`` for all matrices, from what :func:`cosines` found."""
+    if z.dtype == torch.float32 and len(others) <= 2 and has_triton(z.device):
         from graphmend import kernels_triton
 
-        return kernels_triton.cosine_gradients(u, v, inverse_u, inverse_v, cosine, step)
-    inverse_u, inverse_v, cosine = (t.unsqueeze(-1) for t in (inverse_u, inverse_v, -cosine))
-    grad_u = (v * inverse_v).addcmul_(u, cosine * inverse_u).mul_(step * inverse_u)
-    return grad_u, (u * inverse_u).addcmul_(v, cosine * inverse_v).mul_(step * inverse_v)
+        return kernels_triton.cosine_gradients(z, *others, inverses=inverses, cosines=cosines, steps=steps)
+    scale_z, *scales = inverses.unsqueeze(-1)
+    unit = z * scale_z
+    grad_z, grads = torch.zeros_like(unit), []
+    for other, scale, cosine, step in zip(others, scales, cosines.unsqueeze(-1), steps, strict=True):
+        theirs = other * scale
+        grads.append((unit - cosine * theirs).mul_(step * scale))
+        grad_z.add_(theirs.mul_(step)).sub_(unit * (cosine * step))
+    return grad_z.mul_(scale_z), *grads
 
 
 def _inverse_norms(z: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """The products of :mod:`graphmend.kernels` for NVIDIA GPUs, written in Triton.
 
-A row of a sparse product is one program of one warp, which gathers a few neighbours at a time; the few rows with very
-many neighbours are left to wide programs of their own, or a single hub would keep the whole device waiting.
+A program of one warp takes a few rows of a sparse product and gathers a few neighbours of each at a time; the few rows
+with very many neighbours are left to wide programs of their own, or a single hub would keep the whole device waiting.
+Up to three views of a graph, ``(N, views, F)``, go through side by side: what they have in common is read once.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
@@ -9,28 +10,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["cosine_gradients", "cosines", "product", "row_sums", "sampled_product", "scaled"]
+__all__ = ["cosine_gradients", "cosines", "cut", "gathered", "product", "row_sums", "sampled_product", "scaled"]
 
 HEAVY = 256  # neighbours that make a row a hub
-LIGHT_TILE, HEAVY_TILE, WIDE = 32, 256, 128
+WIDE = 128  # columns a program takes at most
 
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def _where_it_lies(launch: Callable[Concatenate[Tensor, P], T]) -> Callable[Concatenate[Tensor, P], T]:
+def where_it_lies(launch: Callable[Concatenate[Tensor, P], T]) -> Callable[Concatenate[Tensor, P], T]:
     """Triton launches on the current device, wherever the tensors are."""
 
     @functools.wraps(launch)
     def launched(first: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if first.get_device() == torch.cuda.current_device():
+            return launch(first, *args, **kwargs)
         with torch.cuda.device_of(first):
             return launch(first, *args, **kwargs)
 
@@ -38,64 +41,111 @@ def _where_it_lies(launch: Callable[Concatenate[Tensor, P], T]) -> Callable[Conc
 
 
 @triton.jit
-def _product_kernel(
-    crow, col, values, x, loop, add, scale, shift, out, rows, width,
-    heavy: tl.constexpr, listed: tl.constexpr, has_loop: tl.constexpr, has_add: tl.constexpr,
-    has_scale: tl.constexpr, has_shift: tl.constexpr, relu: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    if listed:
-        row = tl.load(rows + row).to(tl.int64)
-    start, stop = tl.load(crow + row), tl.load(crow + row + 1)
-    if (not listed) and (stop - start > heavy):
-        return
-    column = tl.program_id(1) * block + tl.arange(0, block)
-    inside = column < width
-    total = tl.zeros((block,), dtype=tl.float32)
-    for first in range(start, stop, tile):
-        entry = first + tl.arange(0, tile)
-        there = entry < stop
-        neighbour = tl.load(col + entry, mask=there, other=0).to(tl.int64)
-        value = tl.load(values + entry, mask=there, other=0.0).to(tl.float32)
-        place = neighbour[:, None] * width + column[None, :]
-        part = tl.load(x + place, mask=there[:, None] & inside[None, :], other=0.0).to(tl.float32)
-        total += tl.sum(part * value[:, None], axis=0)
-    here = row * width + column
-    if has_loop:
-        total += tl.load(loop + row).to(tl.float32) * tl.load(x + here, mask=inside, other=0.0).to(tl.float32)
-    if has_add:
-        total += tl.load(add + here, mask=inside, other=0.0).to(tl.float32)
-    if has_scale:
-        total *= tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
-    if has_shift:
-        total += tl.load(shift + column, mask=inside, other=0.0).to(tl.float32)
-    if relu:
-        total = tl.maximum(total, 0.0)
-    tl.store(out + here, total.to(out.dtype.element_ty), mask=inside)
+def _weighted(part, values, entry, there):
+    value = tl.load(values + entry, mask=there, other=0.0).to(tl.float32)
+    return tl.sum(part.to(tl.float32) * value[:, :, None], axis=1)
 
 
 @triton.jit
-def _sampled_kernel(row, col, left, right, out, entries, width, tile: tl.constexpr, block: tl.constexpr):
+def _finish(
+    total, x, loop, add, scale, shift, out, place, both, row, there, column, inside,
+    has_loop: tl.constexpr, has_add: tl.constexpr, has_scale: tl.constexpr, has_shift: tl.constexpr,
+    relu: tl.constexpr,
+):  # fmt: skip
+    if has_loop:
+        own = tl.load(x + place, mask=both, other=0.0).to(tl.float32)
+        total += tl.load(loop + row, mask=there, other=0.0).to(tl.float32)[:, None] * own
+    if has_add:
+        total += tl.load(add + place, mask=both, other=0.0).to(tl.float32)
+    if has_scale:
+        total *= tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if has_shift:
+        total += tl.load(shift + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if relu:
+        total = tl.maximum(total, 0.0)
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=both)
+
+
+@triton.jit
+def _product_kernel(
+    crow, col, values, x, loop, add, scale, shift, out, rows, number, nodes, entries, width,
+    heavy: tl.constexpr, listed: tl.constexpr, views: tl.constexpr, far: tl.constexpr,
+    has_loop: tl.constexpr, has_add: tl.constexpr, has_scale: tl.constexpr, has_shift: tl.constexpr,
+    relu: tl.constexpr, many: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * many + tl.arange(0, many)
+    there = row < number
+    if listed:
+        row = tl.load(rows + row, mask=there, other=0)
+    start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
+    if not listed:
+        there = there & (stop - start <= heavy)
+        stop = tl.where(there, stop, start)
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < width
+    first_view = tl.zeros((many, block), dtype=tl.float32)
+    second_view, third_view = first_view, first_view
+    for first in range(0, tl.max(stop - start, axis=0), tile):
+        entry = start[:, None] + first + tl.arange(0, tile)[None, :]
+        present = entry < stop[:, None]
+        neighbour = tl.load(col + entry, mask=present, other=0)
+        if far:
+            neighbour = neighbour.to(tl.int64)
+        place = neighbour[:, :, None] * (width * views) + column[None, None, :]
+        both = present[:, :, None] & inside[None, None, :]
+        first_part = tl.load(x + place, mask=both, other=0.0)  # all are on their way before the first is used
+        if views > 1:
+            second_part = tl.load(x + place + width, mask=both, other=0.0)
+        if views > 2:
+            third_part = tl.load(x + place + 2 * width, mask=both, other=0.0)
+        first_view += _weighted(first_part, values, entry, present)
+        if views > 1:
+            second_view += _weighted(second_part, values + entries, entry, present)
+        if views > 2:
+            third_view += _weighted(third_part, values + 2 * entries, entry, present)
+    place = row[:, None].to(tl.int64) * (width * views) + column[None, :]
+    both = there[:, None] & inside[None, :]
+    _finish(
+        first_view, x, loop, add, scale, shift, out, place, both, row, there, column, inside,
+        has_loop, has_add, has_scale, has_shift, relu,
+    )  # fmt: skip
+    if views > 1:
+        _finish(
+            second_view, x, loop + nodes, add, scale, shift, out, place + width, both, row, there, column, inside,
+            has_loop, has_add, has_scale, has_shift, relu,
+        )  # fmt: skip
+    if views > 2:
+        _finish(
+            third_view, x, loop + 2 * nodes, add, scale, shift, out, place + 2 * width, both, row, there, column,
+            inside, has_loop, has_add, has_scale, has_shift, relu,
+        )  # fmt: skip
+
+
+@triton.jit
+def _sampled_kernel(row, col, left, right, out, entries, width, stride, tile: tl.constexpr, block: tl.constexpr):
+    view = tl.program_id(1).to(tl.int64)
     entry = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     there = entry < entries
-    i = tl.load(row + entry, mask=there, other=0).to(tl.int64)
-    j = tl.load(col + entry, mask=there, other=0).to(tl.int64)
+    i = tl.load(row + entry, mask=there, other=0).to(tl.int64) * stride + view * width
+    j = tl.load(col + entry, mask=there, other=0).to(tl.int64) * stride + view * width
     total = tl.zeros((tile,), dtype=tl.float32)
     for first in range(0, width, block):
         column = first + tl.arange(0, block)
         both = there[:, None] & (column < width)[None, :]
-        a = tl.load(left + i[:, None] * width + column[None, :], mask=both, other=0.0).to(tl.float32)
-        b = tl.load(right + j[:, None] * width + column[None, :], mask=both, other=0.0).to(tl.float32)
+        a = tl.load(left + i[:, None] + column[None, :], mask=both, other=0.0).to(tl.float32)
+        b = tl.load(right + j[:, None] + column[None, :], mask=both, other=0.0).to(tl.float32)
         total += tl.sum(a * b, axis=1)
-    tl.store(out + entry, total.to(out.dtype.element_ty), mask=there)
+    tl.store(out + view * entries + entry, total.to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def _row_sum_kernel(
-    crow, values, out, rows, nodes, heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr
-):
+    crow, values, out, rows, number, nodes, entries, root: tl.constexpr,
+    heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    view = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * many + tl.arange(0, many)
-    there = row < nodes
+    there = row < number
     if listed:
         row = tl.load(rows + row, mask=there, other=0)
     start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
@@ -105,83 +155,148 @@ def _row_sum_kernel(
     total = tl.zeros((many, tile), dtype=tl.float32)
     for first in range(0, tl.max(stop - start, axis=0), tile):
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
-        total += tl.load(values + entry, mask=entry < stop[:, None], other=0.0)
-    tl.store(out + row, tl.sum(total, axis=1), mask=there)
+        total += tl.load(values + view * entries + entry, mask=entry < stop[:, None], other=0.0)
+    found = tl.sum(total, axis=1)
+    if root:
+        found += 1.0
+        found = tl.where(found > 0, 1.0 / tl.sqrt(found), 0.0)
+    tl.store(out + view * nodes + row, found, mask=there)
 
 
 @triton.jit
-def _scaled_kernel(row, col, scale, weight, out, entries, tile: tl.constexpr):
+def _scaled_kernel(row, col, scale, weight, out, nodes, entries, tile: tl.constexpr):
+    view = tl.program_id(1).to(tl.int64)
     entry = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     there = entry < entries
-    i = tl.load(row + entry, mask=there, other=0)
-    j = tl.load(col + entry, mask=there, other=0)
-    value = tl.load(scale + i, mask=there) * tl.load(weight + entry, mask=there) * tl.load(scale + j, mask=there)
-    tl.store(out + entry, value, mask=there)
+    scale += view * nodes
+    i = tl.load(scale + tl.load(row + entry, mask=there, other=0), mask=there)
+    j = tl.load(scale + tl.load(col + entry, mask=there, other=0), mask=there)
+    value = i * tl.load(weight + view * entries + entry, mask=there) * j
+    tl.store(out + view * entries + entry, value, mask=there)
 
 
 @triton.jit
-def _cosine_kernel(u, v, inverse_u, inverse_v, cosine, nodes, width, tile: tl.constexpr, block: tl.constexpr):
+def _gathered_kernel(values, index, out, size, number, tile: tl.constexpr):
+    view = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
+    there = place < number
+    found = tl.load(values + view * size + tl.load(index + place, mask=there, other=0), mask=there)
+    tl.store(out + view * number + place, found, mask=there)
+
+
+@triton.jit
+def _cut_kernel(grad, out, scale, found, number, width, has_scale: tl.constexpr, tile: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
+    there = place < number
+    value = tl.load(grad + place, mask=there)
+    if has_scale:
+        value *= tl.load(scale + place % width, mask=there)
+    value = tl.where(tl.load(out + place, mask=there) > 0, value, 0.0)
+    tl.store(found + place, value, mask=there)
+
+
+@triton.jit
+def _inverse_norm(a):
+    norm = tl.sqrt(tl.sum(a * a, axis=1))
+    return tl.where(norm > 0, 1.0 / norm, 0.0)
+
+
+@triton.jit
+def _cosine_kernel(
+    z, u, v, inverses, cosines, nodes, width, stride_z, stride_u, stride_v,
+    two: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     column = tl.arange(0, block)
     there = row < nodes
     both = there[:, None] & (column < width)[None, :]
-    place = row[:, None] * width + column[None, :]
-    a = tl.load(u + place, mask=both, other=0.0).to(tl.float32)
-    b = tl.load(v + place, mask=both, other=0.0).to(tl.float32)
-    norm_a, norm_b = tl.sqrt(tl.sum(a * a, axis=1)), tl.sqrt(tl.sum(b * b, axis=1))
-    scale_a = tl.where(norm_a > 0, 1.0 / norm_a, 0.0)
-    scale_b = tl.where(norm_b > 0, 1.0 / norm_b, 0.0)
-    found = tl.sum((a * scale_a[:, None]) * (b * scale_b[:, None]), axis=1)
-    tl.store(inverse_u + row, scale_a, mask=there)
-    tl.store(inverse_v + row, scale_b, mask=there)
-    tl.store(cosine + row, found, mask=there)
+    a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0)
+    b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0)
+    scale_a, scale_b = _inverse_norm(a), _inverse_norm(b)
+    a *= scale_a[:, None]
+    tl.store(inverses + row, scale_a, mask=there)
+    tl.store(inverses + nodes + row, scale_b, mask=there)
+    tl.store(cosines + row, tl.sum(a * (b * scale_b[:, None]), axis=1), mask=there)
+    if two:
+        c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0)
+        scale_c = _inverse_norm(c)
+        tl.store(inverses + 2 * nodes + row, scale_c, mask=there)
+        tl.store(cosines + nodes + row, tl.sum(a * (c * scale_c[:, None]), axis=1), mask=there)
 
 
 @triton.jit
 def _cosine_gradient_kernel(
-    u, v, inverse_u, inverse_v, cosine, step, grad_u, grad_v, nodes, width, tile: tl.constexpr, block: tl.constexpr
-):
+    z, u, v, inverses, cosines, steps, grads, nodes, width, size, stride_z, stride_u, stride_v,
+    two: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     column = tl.arange(0, block)
     there = row < nodes
     both = there[:, None] & (column < width)[None, :]
     place = row[:, None] * width + column[None, :]
-    scale_a = tl.load(inverse_u + row, mask=there, other=0.0)
-    scale_b = tl.load(inverse_v + row, mask=there, other=0.0)
-    found = tl.load(cosine + row, mask=there, other=0.0)
-    a = tl.load(u + place, mask=both, other=0.0) * scale_a[:, None]
-    b = tl.load(v + place, mask=both, other=0.0) * scale_b[:, None]
-    length = tl.load(step)
-    tl.store(grad_u + place, (b - found[:, None] * a) * (length * scale_a)[:, None], mask=both)
-    tl.store(grad_v + place, (a - found[:, None] * b) * (length * scale_b)[:, None], mask=both)
+    scale_a = tl.load(inverses + row, mask=there, other=0.0)
+    a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0) * scale_a[:, None]
+    scale_b = tl.load(inverses + nodes + row, mask=there, other=0.0)
+    b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0) * scale_b[:, None]
+    found = tl.load(cosines + row, mask=there, other=0.0)[:, None]
+    step = tl.load(steps)
+    tl.store(grads + size + place, (a - found * b) * (step * scale_b)[:, None], mask=both)
+    total = (b - found * a) * step
+    if two:
+        scale_c = tl.load(inverses + 2 * nodes + row, mask=there, other=0.0)
+        c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0) * scale_c[:, None]
+        other = tl.load(cosines + nodes + row, mask=there, other=0.0)[:, None]
+        step = tl.load(steps + 1)
+        tl.store(grads + 2 * size + place, (a - other * c) * (step * scale_c)[:, None], mask=both)
+        total += (c - other * a) * step
+    tl.store(grads + place, total * scale_a[:, None], mask=both)
 
 
-@_where_it_lies
-def cosines(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Inverse norms of the rows of two matrices (0 for zero rows), and the cosine of each pair."""
-    nodes, width = u.shape
-    out = torch.empty((3, nodes), dtype=u.dtype, device=u.device)
+@where_it_lies
+def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse norms of the rows of all matrices (0 for zero rows), and the cosine of each of ``z`` with the others'."""
+    nodes, width = z.shape
+    matrices = [_rows_in_one_piece(t) for t in (z, *others)]
+    inverses = torch.empty((len(matrices), nodes), dtype=z.dtype, device=z.device)
+    found = torch.empty((len(others), nodes), dtype=z.dtype, device=z.device)
     tile, block = _rows_at_a_time(width)
+    three = (*matrices, z)[:3]
     _cosine_kernel[(triton.cdiv(nodes, tile),)](
-        u.contiguous(), v.contiguous(), *out, nodes, width, tile=tile, block=block
-    )
-    inverse_u, inverse_v, found = out
-    return inverse_u, inverse_v, found
+        *three, inverses, found, nodes, width, *(t.stride(0) for t in three),
+        two=len(others) == 2, tile=tile, block=block,
+    )  # fmt: skip
+    return inverses, found
 
 
-@_where_it_lies
+@where_it_lies
 def cosine_gradients(
-    u: Tensor, v: Tensor, inverse_u: Tensor, inverse_v: Tensor, cosine: Tensor, step: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Gradients of ``step * sum(cosine)`` for both matrices."""
-    u, v = u.contiguous(), v.contiguous()
-    grad_u, grad_v = torch.empty_like(u), torch.empty_like(v)
-    nodes, width = u.shape
+    z: Tensor, *others: Tensor, inverses: Tensor, cosines: Tensor, steps: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradients of ``(steps * cosines.sum(1)).sum()`` for all matrices."""
+    nodes, width = z.shape
+    three = (*(_rows_in_one_piece(t) for t in (z, *others)), z)[:3]
+    grads = torch.empty((1 + len(others), nodes, width), dtype=z.dtype, device=z.device)
     tile, block = _rows_at_a_time(width)
     _cosine_gradient_kernel[(triton.cdiv(nodes, tile),)](
-        u, v, inverse_u, inverse_v, cosine, step, grad_u, grad_v, nodes, width, tile=tile, block=block
-    )
-    return grad_u, grad_v
+        *three, inverses, cosines, steps, grads, nodes, width, nodes * width, *(t.stride(0) for t in three),
+        two=len(others) == 2, tile=tile, block=block,
+    )  # fmt: skip
+    return grads.unbind()
+
+
+def _rows_in_one_piece(x: Tensor) -> Tensor:
+    return x if x.stride(1) == 1 else x.contiguous()
+
+
+@where_it_lies
+def cut(grad: Tensor, out: Tensor, scale: Tensor | None) -> Tensor:
+    """``grad * scale`` where ``out`` is positive, 0 elsewhere."""
+    found, tile = torch.empty_like(grad), 1024
+    _cut_kernel[(triton.cdiv(grad.numel(), tile),)](
+        grad, out, grad if scale is None else scale, found, grad.numel(), grad.size(-1),
+        has_scale=scale is not None, tile=tile,
+    )  # fmt: skip
+    return found
 
 
 def _rows_at_a_time(width: int) -> tuple[int, int]:
@@ -189,7 +304,7 @@ def _rows_at_a_time(width: int) -> tuple[int, int]:
     return max(1, 4096 // block), block
 
 
-@_where_it_lies
+@where_it_lies
 def product(
     crow: Tensor,
     col: Tensor,
@@ -205,55 +320,74 @@ def product(
 ) -> Tensor:
     """One hop and what a layer does around it, in one kernel; ``hubs`` are the rows with more than HEAVY entries."""
     x, values = x.contiguous(), values.contiguous()
-    nodes, width = crow.numel() - 1, x.size(1)
-    out = torch.empty((nodes, width), dtype=x.dtype, device=x.device)
-    block = min(triton.next_power_of_2(width), WIDE)
+    nodes, width, views = crow.numel() - 1, x.size(-1), x.size(1) if x.dim() == 3 else 1
+    out = torch.empty((nodes, *x.shape[1:]), dtype=x.dtype, device=x.device)
     extra = [None if t is None else t.contiguous() for t in (loop, add, scale, shift)]
-    flags: dict[str, Any] = dict(zip(("has_loop", "has_add", "has_scale", "has_shift"), _given(extra), strict=True))
     pointers = [x if t is None else t for t in extra]  # anything, where there is nothing to read
-    columns = triton.cdiv(width, block)
-    for listed, rows, tile in ((False, nodes, LIGHT_TILE), (True, hubs.numel(), HEAVY_TILE)):
+    has_loop, has_add, has_scale, has_shift = (t is not None for t in extra)
+    block = min(triton.next_power_of_2(width), WIDE)
+    tile = 8 if views == 1 else 4
+    many = max(1, min(4 if views == 1 else 2, 1024 // (tile * block)))  # what one warp can gather at a time
+    light, heavy = (False, nodes, many, tile, 1), (True, hubs.numel(), 1, 8192 // block, 4)
+    for listed, rows, many, tile, warps in (light, heavy):
         if rows > 0:
-            _product_kernel[(rows, columns)](
-                crow, col, values, x, *pointers, out, hubs, width,
-                heavy=HEAVY, listed=listed, relu=relu, tile=tile, block=block, num_warps=4 if listed else 1, **flags,
+            _product_kernel[(triton.cdiv(rows, many), triton.cdiv(width, block))](
+                crow, col, values, x, *pointers, out, hubs, rows, nodes, col.numel(), width,
+                heavy=HEAVY, listed=listed, views=views, far=x.numel() >= 2**31,
+                has_loop=has_loop, has_add=has_add, has_scale=has_scale, has_shift=has_shift, relu=relu,
+                many=many, tile=tile, block=block, num_warps=warps,
             )  # fmt: skip
     return out
 
 
-def _given(tensors: list[Tensor | None]) -> list[bool]:
-    return [tensor is not None for tensor in tensors]
-
-
-@_where_it_lies
+@where_it_lies
 def sampled_product(row: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Row of the left times row of the right factor, for every entry."""
-    out = torch.empty(col.numel(), dtype=left.dtype, device=left.device)
-    tile, block = 32, min(triton.next_power_of_2(left.size(1)), 64)
-    _sampled_kernel[(triton.cdiv(col.numel(), tile),)](
-        row, col, left.contiguous(), right.contiguous(), out, col.numel(), left.size(1),
+    width, views = left.size(-1), left.size(1) if left.dim() == 3 else 1
+    out = torch.empty((*left.shape[1:-1], col.numel()), dtype=left.dtype, device=left.device)
+    tile, block = 32, min(triton.next_power_of_2(width), 64)
+    _sampled_kernel[(triton.cdiv(col.numel(), tile), views)](
+        row, col, left.contiguous(), right.contiguous(), out, col.numel(), width, views * width,
         tile=tile, block=block, num_warps=2,
     )  # fmt: skip
     return out
 
 
-@_where_it_lies
-def row_sums(crow: Tensor, values: Tensor, hubs: Tensor) -> Tensor:
-    """The sum of each row, always added up in the same order."""
-    out = torch.empty(crow.numel() - 1, dtype=values.dtype, device=values.device)
-    values = values.contiguous()
-    for listed, rows, many, tile in ((False, out.numel(), 64, 16), (True, hubs.numel(), 1, 1024)):
+@where_it_lies
+def row_sums(crow: Tensor, values: Tensor, hubs: Tensor, root: bool = False) -> Tensor:
+    """The sum of each row, always added up in the same order; with ``root`` the inverse root of one more."""
+    nodes, values = crow.numel() - 1, values.contiguous()
+    out = torch.empty((*values.shape[:-1], nodes), dtype=values.dtype, device=values.device)
+    for listed, rows, many, tile in ((False, nodes, 64, 16), (True, hubs.numel(), 1, 1024)):
         if rows > 0:
-            _row_sum_kernel[(triton.cdiv(rows, many),)](
-                crow, values, out, hubs, rows, heavy=HEAVY, listed=listed, many=many, tile=tile, num_warps=4
-            )
+            _row_sum_kernel[(triton.cdiv(rows, many), _views(values))](
+                crow, values, out, hubs, rows, nodes, values.size(-1), root=root,
+                heavy=HEAVY, listed=listed, many=many, tile=tile, num_warps=4,
+            )  # fmt: skip
     return out
 
 
-@_where_it_lies
+@where_it_lies
 def scaled(row: Tensor, col: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
     """``scale_i weight_ij scale_j`` for every entry."""
-    out = torch.empty_like(weight)
-    tile = 1024
-    _scaled_kernel[(triton.cdiv(out.numel(), tile),)](row, col, scale, weight, out, out.numel(), tile=tile)
+    weight, scale = weight.contiguous(), scale.contiguous()
+    out, entries, tile = torch.empty_like(weight), weight.size(-1), 1024
+    _scaled_kernel[(triton.cdiv(entries, tile), _views(weight))](
+        row, col, scale, weight, out, scale.size(-1), entries, tile=tile
+    )
     return out
+
+
+@where_it_lies
+def gathered(values: Tensor, index: Tensor) -> Tensor:
+    """``values[..., index]``."""
+    out = torch.empty((*values.shape[:-1], index.numel()), dtype=values.dtype, device=values.device)
+    tile = 1024
+    _gathered_kernel[(triton.cdiv(index.numel(), tile), _views(values))](
+        values.contiguous(), index, out, values.size(-1), index.numel(), tile=tile
+    )
+    return out
+
+
+def _views(values: Tensor) -> int:
+    return values.size(0) if values.dim() == 2 else 1

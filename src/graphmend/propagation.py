@@ -2,7 +2,8 @@ r"""Hops over a weighted adjacency, fused with what frozen layers do around them
 
 A hop is :math:`Y = (A_v + \mathrm{diag}(\ell)) X`. Around it, a frozen layer adds what does not come from the
 neighbours, scales and shifts (bias, batch normalisation in evaluation mode) and cuts off at zero; all of that happens
-in place on the hop's own result, and only that result is kept for the gradient.
+in place on the hop's own result, and only that result is kept for the gradient. Several views of a graph go through
+side by side, see :mod:`graphmend.kernels` for the shapes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmend.functions import apply
-from graphmend.kernels import hop, row_sums, sampled_product, scaled
+from graphmend.kernels import cut, gathered, hop, inverse_root_degrees, row_sums, sampled_product, scaled
 from graphmend.memo import remembered
 from graphmend.sparse import Adjacency
 
@@ -53,7 +54,7 @@ class Propagation:
         r"""One hop and what a layer does around it, :math:`\mathrm{ReLU}(s (A X + R) + t)`.
 
         Args:
-            x: Features ``(N, F)``.
+            x: Features ``(N, F)``, or of several views side by side ``(N, views, F)``.
             add: R, of the shape of ``x``.
             scale: s, one number per column; like ``shift`` a constant, no gradient is computed for it.
             shift: t, one number per column.
@@ -80,7 +81,7 @@ class Propagation:
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
         values = sampled_product(self.adjacency.pattern, grad, x)
-        return values, None if loop is None else torch.linalg.vecdot(grad, x)
+        return values, None if loop is None else torch.linalg.vecdot(grad, x).t()
 
 
 class _Hop(torch.autograd.Function):
@@ -108,9 +109,9 @@ class _Hop(torch.autograd.Function):
         values, loop, x, scale, out = ctx.saved_tensors
         grad = grad.contiguous()
         if out is not None:
-            grad = torch.ops.aten.threshold_backward(grad, out, 0)
-        if scale is not None:
-            grad = grad * scale if out is None else grad.mul_(scale)
+            grad = cut(grad, out, scale)
+        elif scale is not None:
+            grad = grad * scale
         grad_values, grad_loop = a.entry_gradients(loop, grad, x) if x is not None else (None, None)
         grad_x = a.back(values, loop, grad) if ctx.needs_input_grad[3] else None
         return None, grad_values, grad_loop, grad_x, grad if ctx.needs_input_grad[4] else None, None, None, None
@@ -169,12 +170,13 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
 
     Args:
         adjacency: The pattern.
-        weight: Edge weights in the order of ``edge_index``, or ``None`` for an unweighted graph.
+        weight: Edge weights in the order of ``edge_index``, ``(E,)`` or ``(views, E)``, or ``None`` for an unweighted
+            graph.
         dtype: The floating-point type of the result.
     """
     if weight is not None:
         name, made_of = ("gcn", dtype), (weight, adjacency.row)
-        return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order(weight.to(dtype))))
+        return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order_views(weight.to(dtype))))
     if ("gcn", dtype) not in adjacency.known:
         ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
         made = normalised(adjacency, ones)
@@ -200,8 +202,7 @@ class _GcnNorm(torch.autograd.Function):
     def forward(ctx: Any, a: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor]:
         if a.has_loops:
             weight = weight.masked_fill(a.is_loop, 0.0)
-        degree = row_sums(a.pattern, weight).add_(1.0)
-        scale = degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt_().masked_fill_(degree <= 0, 0.0)
+        scale = inverse_root_degrees(a.pattern, weight)
         values = scaled(a.pattern, scale, weight)
         ctx.a = a
         ctx.save_for_backward(scale, values)
@@ -217,5 +218,5 @@ class _GcnNorm(torch.autograd.Function):
         square = scale.square()
         degree = -0.5 * square * total - square.square() * grad_loop
         out = scaled(a.pattern, scale, grad)
-        out += degree.index_select(0, a.row)
+        out += gathered(degree, a.row)
         return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out

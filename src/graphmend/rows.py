@@ -18,11 +18,11 @@ from torch.utils._pytree import tree_map_only
 
 __all__ = ["RowGradient", "Rows", "materialised"]
 
-_PROPERTIES = {
+PROPERTIES = {
     getattr(Tensor, name).__get__
     for name in ("shape", "dtype", "device", "ndim", "requires_grad", "layout", "is_cuda", "is_sparse", "is_leaf")
 } | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.is_floating_point, Tensor.element_size, Tensor.__len__}
-_PRODUCTS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
+PRODUCTS = {torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__}
 
 
 MANY = 16  # linear maps that are kept where no gradient needs them
@@ -101,11 +101,11 @@ class Rows(Tensor):
         """Look linear maps up; everything else works on the real features."""
         if args and isinstance(args[0], Rows):
             rows, *rest = args
-            if func in _PROPERTIES:
+            if func in PROPERTIES:
                 return func(rows._x, *rest, **(kwargs or {}))
             if not kwargs and func is F.linear and rows._may_share(rest):
                 return rows._linear(func, *rest)
-            if not kwargs and func in _PRODUCTS and rows._may_share(rest):
+            if not kwargs and func in PRODUCTS and rows._may_share(rest):
                 return rows._linear(torch.mm, *rest)
             if not kwargs and func is Tensor.index_select and rest[0] == 0 and rows._may_become(rest[1]):
                 return Rows._make(rows._x, rest[1], rows._known)

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmend.functions import apply
-from graphmend.kernels import Pattern, hop, row_sums, sampled_product
+from graphmend.kernels import Pattern, gathered, head_sums, hop, row_sums, sampled_product
 
-__all__ = ["Adjacency", "at_columns", "at_rows", "edge_softmax", "row_sum", "spmm"]
+__all__ = ["Adjacency", "at_columns", "at_rows", "edge_softmax", "head_sum", "row_sum", "spmm", "spread"]
 
 
 class Adjacency:
@@ -82,7 +82,7 @@ class Adjacency:
         return torch.empty_like(self.perm).index_copy_(0, self.perm.long(), places)
 
     def order(self, values: Tensor) -> Tensor:
-        """Per-edge values from the order of ``edge_index`` into row order (differentiable)."""
+        """Per-edge values from the order of ``edge_index`` into row order (differentiable), edges first."""
         if self.perm is None:
             return values
         if values.requires_grad and torch.is_grad_enabled():
@@ -90,9 +90,15 @@ class Adjacency:
             return out
         return values.index_select(0, self.perm)
 
+    def order_views(self, values: Tensor) -> Tensor:
+        """The same for values ``(E,)`` or ``(views, E)``."""
+        if self.perm is None or values.dim() == 1:
+            return self.order(values)
+        return torch.stack([self.order(view) for view in values])
+
     def transposed(self, values: Tensor) -> Tensor:
-        """Values in row order, in the row order of the transpose."""
-        return values.index_select(0, self.tperm)
+        """Values in row order, ``(E,)`` or ``(views, E)``, in the row order of the transpose."""
+        return gathered(values, self.tperm)
 
 
 _CACHE: dict[int, tuple[weakref.ref[Tensor], int, Adjacency]] = {}
@@ -155,6 +161,30 @@ class _RowSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, gathered(grad, ctx.adjacency.row)
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, adjacency: Adjacency, values: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        return gathered(values, adjacency.row)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, row_sums(ctx.adjacency.pattern, grad)
+
+
+class _HeadSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, adjacency: Adjacency, values: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        return head_sums(adjacency.pattern, values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, grad.index_select(0, ctx.adjacency.row)
 
 
@@ -170,7 +200,9 @@ class _AtEntries(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
         a: Adjacency = ctx.adjacency
-        return None, row_sums(a.pattern, grad) if ctx.at_rows else row_sums(a.transpose, a.transposed(grad)), None
+        if ctx.at_rows:
+            return None, head_sums(a.pattern, grad), None
+        return None, head_sums(a.transpose, grad.index_select(0, a.tperm)), None
 
 
 def at_rows(adjacency: Adjacency, values: Tensor) -> Tensor:
@@ -186,8 +218,20 @@ def at_columns(adjacency: Adjacency, values: Tensor) -> Tensor:
 
 
 def row_sum(adjacency: Adjacency, values: Tensor) -> Tensor:
-    """Sum of the values of each row: weighted in-degrees, for values of shape ``(E,)`` or ``(E, heads)``."""
+    """Sum of the values of each row: weighted in-degrees, for values of shape ``(E,)`` or ``(views, E)``."""
     out: Tensor = apply(_RowSum, adjacency, values)
+    return out
+
+
+def spread(adjacency: Adjacency, values: Tensor) -> Tensor:
+    """What nodes have, ``(N,)`` or ``(views, N)``, at the entries of their row: the adjoint of :func:`row_sum`."""
+    out: Tensor = apply(_Spread, adjacency, values)
+    return out
+
+
+def head_sum(adjacency: Adjacency, values: Tensor) -> Tensor:
+    """Sum of the values of each row, for several values per edge, ``(E, heads)``."""
+    out: Tensor = apply(_HeadSum, adjacency, values)
     return out
 
 
@@ -211,20 +255,24 @@ def edge_softmax(
     Returns:
         The attention of the edges, ``(E, heads)``, and of the self-loops.
     """
-    heads = score.size(1)
     with torch.no_grad():
-        present = score.masked_fill((weight <= 0).unsqueeze(-1), -torch.inf)
-        top = score.new_full((adjacency.num_nodes, heads), -torch.inf)
-        top = top.scatter_reduce(0, adjacency.row.long().unsqueeze(-1).expand_as(present), present, "amax")
-        if loop_score is not None:
-            top = torch.maximum(top, loop_score)
-        top = top.masked_fill(top == -torch.inf, 0.0)
+        top = highest_score(adjacency, score, weight, loop_score)
     # Only an absent edge can lie above the maximum; its bound keeps exp and its gradient finite.
     exponent = (score - top.index_select(0, adjacency.row)).clamp_(max=40.0)
     numerator = weight.unsqueeze(-1) * exponent.exp()
-    total = row_sum(adjacency, numerator)
+    total = head_sum(adjacency, numerator)
     loop = None if loop_score is None else (loop_score - top).exp()
     if loop is not None:
         total = total + loop
     inverse = (total + 1e-16).reciprocal()
     return numerator * at_rows(adjacency, inverse), None if loop is None else loop * inverse
+
+
+def highest_score(adjacency: Adjacency, score: Tensor, weight: Tensor, loop_score: Tensor | None) -> Tensor:
+    """The highest score among the edges of each row that exist, and its self-loop; 0 if there are none."""
+    present = score.masked_fill((weight <= 0).unsqueeze(-1), -torch.inf)
+    top = score.new_full((adjacency.num_nodes, score.size(1)), -torch.inf)
+    top = top.scatter_reduce(0, adjacency.row.long().unsqueeze(-1).expand_as(present), present, "amax")
+    if loop_score is not None:
+        top = torch.maximum(top, loop_score)
+    return top.masked_fill(top == -torch.inf, 0.0)

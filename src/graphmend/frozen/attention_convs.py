@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from graphmend.attention import attend
 from graphmend.errors import require
 from graphmend.frozen.conv_edges import FLOOR, Edges, power
-from graphmend.sparse import at_columns, at_rows, edge_softmax, row_sum, spmm
+from graphmend.sparse import at_columns, at_rows, edge_softmax, head_sum, spmm
 
 __all__ = ["gat_conv", "gatv2_conv", "transformer_conv"]
 
@@ -37,6 +38,10 @@ def gat_conv(
     value: Tensor = source(x).view(-1, conv.heads, conv.out_channels)
     query = value if source is target else target(x).view_as(value)
     left, right = (value * conv.att_src).sum(-1), (query * conv.att_dst).sum(-1)
+    plain = conv.add_self_loops and (edge_attr is None or conv.lin_edge is None)
+    if plain and not (conv.training and conv.dropout > 0):
+        out = attend(edges.adjacency, value, left, right, edges.presence, conv.negative_slope)
+        return _merge_heads_and_add(conv, out, x)
     score, loop_score = _from_both_ends(edges, left, right), left + right
     if edge_attr is not None and conv.lin_edge is not None:
         attr, loop_attr = _attributes(conv, edges, edge_attr)
@@ -100,7 +105,7 @@ def transformer_conv(
     score = (query * key).sum(-1) / math.sqrt(conv.out_channels)
     out, attention = _attend(conv, edges, value, score, None)
     if attr is not None:
-        out = out + row_sum(edges.adjacency, attention.unsqueeze(-1) * attr)
+        out = out + head_sum(edges.adjacency, attention.unsqueeze(-1) * attr)
     out = out.flatten(1) if conv.concat else out.mean(dim=1)
     if not conv.root_weight:
         return out
@@ -132,7 +137,7 @@ def _attributes(conv: MessagePassing, edges: Edges, edge_attr: Tensor) -> tuple[
     if not isinstance(conv.fill_value, str):
         fill = torch.as_tensor(conv.fill_value, dtype=attr.dtype, device=attr.device)
         return attr, fill.expand(adjacency.num_nodes, attr.size(1))
-    loop_attr = row_sum(adjacency, edges.presence.unsqueeze(-1) * attr)
+    loop_attr = head_sum(adjacency, edges.presence.unsqueeze(-1) * attr)
     if conv.fill_value == "mean":
         loop_attr = loop_attr * power(edges.degree(), -1.0).unsqueeze(-1)
     return attr, loop_attr

@@ -28,7 +28,9 @@ from graphmend.frozen.weights import (
     with_more_edges,
     without_edges,
 )
+from graphmend.kernels import has_triton
 from graphmend.memo import remembering
+from graphmend.nn.layers import takes_views
 from graphmend.nn.registry import BACKBONES
 from graphmend.rows import Rows, materialised
 
@@ -74,6 +76,13 @@ class FrozenGNN:
         self._written: list[str] = []
         self._takes_rows: bool | None = None
         self.is_ours = type(inner) in BACKBONES.values() and not getattr(inner, "config", {}).get("released")
+
+    @property
+    def takes_views(self) -> bool:
+        """Whether several views of the graph are best embedded side by side, see :mod:`graphmend.side_by_side`."""
+        x = self._data.x
+        fast = x.dtype == torch.float32 and has_triton(x.device) and self._data.edge_index.size(1) < 2**30
+        return fast and self.is_ours and self._data.get("edge_weight") is None and takes_views(self._inner)
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
@@ -200,7 +209,13 @@ class FrozenGNN:
     def _writes(self, caller: Caller) -> list[str]:
         """Run the model once; the names of the tensors it has written into."""
         if self.is_ours:  # they write nothing; do width, type and device fit?
-            caller(Data(x=self._data.x[:1], edge_index=self._data.edge_index[:, :0]))
+            x, first = self._data.x, next(self._inner.parameters())
+            if (x.size(1), x.dtype, x.device) != (
+                vars(self._inner)["config"]["in_channels"],
+                first.dtype,
+                first.device,
+            ):
+                caller(Data(x=x[:1], edge_index=self._data.edge_index[:, :0]))
             return []
         data = copy.copy(self._data)
         tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}

@@ -16,6 +16,7 @@ from torch_geometric.nn.aggr import MeanAggregation
 from graphmend.frozen.conv_edges import Edges, linear_around, power
 from graphmend.memo import remembered
 from graphmend.propagation import Propagation
+from graphmend.sparse import spread
 
 __all__ = ["gin_conv", "graph_conv", "sage_conv"]
 
@@ -72,4 +73,4 @@ def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor, add: Tensor | None
 
 def _mean(edges: Edges) -> Propagation:
     inverse = power(edges.degree(), -1.0)
-    return Propagation(edges.adjacency, edges.weight * inverse.index_select(0, edges.adjacency.row))
+    return Propagation(edges.adjacency, edges.weight * spread(edges.adjacency, inverse))

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphmend.attention import attend
 from graphmend.errors import choose
-from graphmend.nn.layers import batch_norms, remember
+from graphmend.memo import remembered
+from graphmend.nn.layers import batch_norms, normalise, remember
 from graphmend.sparse import Adjacency, at_columns, at_rows, edge_softmax, spmm
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"elu": F.elu, "relu": F.relu, "none": lambda x: x}
@@ -30,9 +32,12 @@ class AttentionConvolution(nn.Module):
 
     def forward(self, x: Tensor, adjacency: Adjacency, values: Tensor, dropout: float) -> Tensor:
         """``values`` are edge weights in row order, 0 for self-loops of the list (each node has its own)."""
-        heads = self.source.size(0)
-        h = (x @ self.weight).view(x.size(0), heads, -1)
-        source, target = (h * self.source).sum(-1), (h * self.target).sum(-1)
+        heads, channels = self.source.shape
+        flat = x @ self.weight
+        h = flat.view(*flat.shape[:-1], heads, channels)
+        source, target = (flat @ self._ends()).chunk(2, dim=-1)
+        if not self.weight_after_softmax and not (self.training and dropout > 0):
+            return attend(adjacency, h, source, target, values).flatten(-2) + self.bias
         score = at_columns(adjacency, source) + at_rows(adjacency, target)
         inside = (~adjacency.is_loop).to(x.dtype) if self.weight_after_softmax else values
         attention, loop = edge_softmax(adjacency, F.leaky_relu(score, 0.2), inside, F.leaky_relu(source + target, 0.2))
@@ -42,6 +47,16 @@ class AttentionConvolution(nn.Module):
         attention, loop = (F.dropout(a, dropout, self.training) for a in (attention, loop))
         out = [spmm(adjacency, attention[:, k], h[:, k]) + loop[:, k].unsqueeze(-1) * h[:, k] for k in range(heads)]
         return torch.cat(out, dim=-1) + self.bias
+
+    def _ends(self) -> Tensor:
+        """The vectors of all heads as one map ``(heads * C, 2 heads)``, that of the sources and that of the targets."""
+
+        def compute() -> Tensor:
+            own = torch.eye(self.source.size(0), dtype=self.source.dtype, device=self.source.device)
+            both = torch.stack([self.source, self.target], dim=-1)  # heads x C x 2
+            return (both.unsqueeze(-1) * own[:, None, None]).flatten(2).flatten(0, 1)
+
+        return remembered("ends", (self.source, self.target), compute)
 
 
 class GAT(nn.Module):
@@ -83,7 +98,7 @@ class GAT(nn.Module):
         adjacency, values = self._values(x, edge_index, edge_weight)
         for conv, norm in zip(self.convs, self.norms, strict=False):
             x = F.dropout(x, self.dropout, self.training)
-            x = self.embed_activation(norm(conv(x, adjacency, values, self.dropout)))
+            x = self.embed_activation(normalise(norm, conv(x, adjacency, values, self.dropout)))
         return x
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -91,7 +106,7 @@ class GAT(nn.Module):
         adjacency, values = self._values(x, edge_index, edge_weight)
         for conv, norm in zip(self.convs, self.norms, strict=False):
             x = F.dropout(x, self.dropout, self.training)
-            x = self.activation(norm(conv(x, adjacency, values, self.dropout)))
+            x = self.activation(normalise(norm, conv(x, adjacency, values, self.dropout)))
         out: Tensor = self.convs[-1](F.dropout(x, self.dropout, self.training), adjacency, values, self.dropout)
         return out
 
@@ -99,4 +114,4 @@ class GAT(nn.Module):
         adjacency = Adjacency.of(edge_index, x.size(0))
         if edge_weight is None:
             return adjacency, (~adjacency.is_loop).to(x.dtype)
-        return adjacency, adjacency.order(edge_weight.to(x.dtype)).masked_fill(adjacency.is_loop, 0.0)
+        return adjacency, adjacency.order_views(edge_weight.to(x.dtype)).masked_fill(adjacency.is_loop, 0.0)

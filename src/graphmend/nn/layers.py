@@ -53,6 +53,18 @@ def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:
     return nn.ModuleList(nn.BatchNorm1d(channels) if batch_norm else nn.Identity() for _ in range(count))
 
 
+def normalise(norm: nn.Module, x: Tensor) -> Tensor:
+    """``norm(x)``, in which several views side by side, ``(N, views, F)``, count as more nodes."""
+    out: Tensor = norm(x) if x.dim() == 2 else norm(x.flatten(0, 1)).view_as(x)
+    return out
+
+
+def takes_views(model: nn.Module) -> bool:
+    """Whether nodes of several views side by side are no more than more nodes to a model in evaluation mode."""
+    heard = any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    return not heard and all(m.track_running_stats for m in model.modules() if isinstance(m, nn.BatchNorm1d))
+
+
 def is_fixed(conv: nn.Module, norm: nn.Module) -> bool:
     """Whether a convolution with its normalisation is a constant that nobody listens to, and may be fused."""
     modules = (*conv.modules(), norm)
@@ -121,7 +133,7 @@ class MLP(nn.Module):
     def hidden(self, x: Tensor) -> Tensor:
         """The representation before the last linear map."""
         for linear, norm in zip(self.linears, self.norms, strict=False):
-            x = F.relu(norm(linear(F.dropout(x, self.dropout, self.training))))
+            x = F.relu(normalise(norm, linear(F.dropout(x, self.dropout, self.training))))
         return x
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from graphmend.errors import require
 from graphmend.memo import remembered
 from graphmend.nn.layers import affine, batch_norms, is_fixed, remember
 from graphmend.propagation import Propagation
-from graphmend.sparse import Adjacency, row_sum
+from graphmend.sparse import Adjacency, row_sum, spread
 
 
 class MeanConvolution(nn.Module):
@@ -88,10 +88,10 @@ class SAGE(nn.Module):
             if edge_weight is None:
                 values = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
             else:
-                values = adjacency.order(edge_weight.to(x.dtype))
+                values = adjacency.order_views(edge_weight.to(x.dtype))
             degree = row_sum(adjacency, values if self.mean == "weights" else (values != 0).to(x.dtype))
             inverse = degree.masked_fill(degree == 0, 1.0).reciprocal()
-            return Propagation(adjacency, values * inverse.index_select(0, adjacency.row))
+            return Propagation(adjacency, values * spread(adjacency, inverse))
 
         made_of = (adjacency.row,) if edge_weight is None else (adjacency.row, edge_weight)
         return remembered(("mean", self.mean, x.dtype), made_of, compute)

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.functions import apply
 from graphmend.kernels import cosine_gradients, cosines
+from graphmend.side_by_side import embeddings
 from graphmend.surrogates.base import Backbone, Surrogate
 from graphmend.transforms.drop_edge import DropEdge
 from graphmend.transforms.shuffle import Shuffle
@@ -39,33 +40,33 @@ class Contrastive(Surrogate):
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``pull`` and ``push``."""
-        z = _embed(model, data)
-        positive = _embed(model, self.view(data, generator))
-        negative = _embed(model, Shuffle()(data, generator))
-        return {"pull": distance(positive, z), "push": -distance(negative, z)}
-
-
-def _embed(model: Backbone, data: Data) -> Tensor:
-    return model.embed(data.x, data.edge_index, data.get("edge_weight"))
+        z, positive, negative = embeddings(model, [data, self.view(data, generator), Shuffle()(data, generator)])
+        to_positive, to_negative = distances(z, positive, negative)
+        return {"pull": to_positive, "push": -to_negative}
 
 
 def distance(u: Tensor, v: Tensor) -> Tensor:
     r"""Mean cosine distance :math:`\frac1N \sum_i (1 - \cos(u_i, v_i))` of rows; a zero row has cosine 0 with all."""
-    mean: Tensor = apply(_MeanCosine, u, v)
-    return 1.0 - mean
+    return distances(u, v)[0]
 
 
-class _MeanCosine(torch.autograd.Function):
-    r"""With :math:`\partial u_i = \frac{1}{N |u_i|} \left(\hat v_i - \cos_i \hat u_i\right)`, and so for v."""
+def distances(z: Tensor, *others: Tensor) -> Tensor:
+    """The mean cosine distance of the rows of ``z`` from those of each of the others."""
+    means: Tensor = apply(_MeanCosines, z, *others)
+    return 1.0 - means
+
+
+class _MeanCosines(torch.autograd.Function):
+    r"""With :math:`\partial u_i = \frac{1}{N |u_i|} \left(\hat v_i - \cos_i \hat u_i\right)` for the rows of a pair."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
-        inverse_u, inverse_v, cosine = cosines(u, v)
-        ctx.save_for_backward(u, v, inverse_u, inverse_v, cosine)
-        return cosine.mean()
+    def forward(ctx: Any, z: Tensor, *others: Tensor) -> Tensor:
+        inverses, found = cosines(z, *others)
+        ctx.save_for_backward(z, *others, inverses, found)
+        return found.mean(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        u, v, inverse_u, inverse_v, cosine = ctx.saved_tensors
-        return cosine_gradients(u, v, inverse_u, inverse_v, cosine, grad / u.size(0))
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        *matrices, inverses, found = ctx.saved_tensors
+        return cosine_gradients(*matrices, inverses=inverses, cosines=found, steps=grad / found.size(1))
