@@ -25,11 +25,12 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits, updates
 from graphmend.adaptation import Adaptation, Step
-from graphmend.nn import GCN
+from graphmend.nn import BACKBONES, GCN, build
 from graphmend.propagation import gcn_norm
 from graphmend.sparse import Adjacency
 from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate
 from graphmend.transforms import DropEdge
+from graphs import DEVICES
 
 N, IN, HID, OUT = 16, 5, 8, 3
 
@@ -1050,10 +1051,23 @@ def test_identity_predicts_and_changes_nothing() -> None:
     assert result.patch.num_rows == result.patch.num_removed == result.patch.num_added == 0
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", [*BACKBONES, pyg.GCN, pyg.GraphSAGE, pyg.GAT, pyg.GIN], ids=str)
+def test_activations_of_half_the_size_follow_the_same_losses(model: Any, device: str) -> None:
+    torch.manual_seed(5)
+    net = (build(model, IN, HID, OUT) if isinstance(model, str) else model(IN, HID, 2, OUT)).to(device).eval()
+    data = make_graph(torch.float32).to(device)
+    runs = [GTrans(steps=6, edge_steps=2, activations=a)(net, data.clone()) for a in ("float32", "bfloat16")]
+    whole, half = (np.array([step.loss for step in run.history]) for run in runs)
+    assert runs[1].reason is None and runs[1].data.x.dtype == runs[1].logits.dtype == torch.float32
+    np.testing.assert_allclose(half, whole, atol=0.02)
+    assert (half != whole).any()
+    norms = np.array([[step.gradient_norm for step in run.history] for run in runs])
+    np.testing.assert_allclose(norms[1], norms[0], rtol=0.1, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gpr", "appnp", "airgnn"])
 def test_the_embed_of_our_own_backbones_is_the_one_that_is_used(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    from graphmend.nn import build
-
     model, calls = build(name, IN, HID, OUT).double(), []
     own = type(model).embed
 

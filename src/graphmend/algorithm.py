@@ -96,6 +96,7 @@ class Run:
             with closing(track(range(self.settings.steps), "mending", progress)) as steps:
                 self._learn(steps, start)
             removed, added = self._discretise()
+            self.record.forget()
             patch, mended = Patch.make(self.data, self.x, removed, added)
             logits = self._predict(mended)
         except _Stopped as stopped:
@@ -211,7 +212,9 @@ class Run:
 
     def _terms(self, graph: Data, generator: torch.Generator) -> dict[str, Tensor]:
         try:
-            terms = self.surrogate.terms(self.frozen, graph, generator)
+            half = self.settings.activations == "bfloat16"
+            with torch.autocast(graph.x.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+                terms = self.surrogate.terms(self.frozen, graph, generator)
             require(len(terms) > 0, "the surrogate has no terms; return at least one")
             return {name: torch.as_tensor(value, device=graph.x.device).reshape(()) for name, value in terms.items()}
         except GraphMendError:
@@ -240,7 +243,8 @@ class Run:
         shape = (str(self.frozen.model), self.x.shape, self.x.dtype, self.x.device, self.edge_index.size(1))
         kernels = (adjacency.is_symmetric, adjacency.perm is None, adjacency.pattern.hubs.numel() > 0)
         generators = [self.generator, self.views]
-        return Recorder(generators, (*shape, *kernels, self.surrogate, self.flips is None), enabled=True)
+        about = (self.surrogate, self.flips is None, self.settings.activations)
+        return Recorder(generators, (*shape, *kernels, *about), enabled=True)
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)

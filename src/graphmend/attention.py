@@ -42,6 +42,8 @@ def attend(
         weight: Edge weights in row order, ``(E,)`` or ``(views, E)``; 0 for self-loops, which all nodes have anyway.
         slope: Slope of LeakyReLU below zero.
     """
+    if h.dtype == torch.bfloat16:  # scores want more than eight bits
+        return attend(adjacency, h.float(), source.float(), target.float(), weight, slope).to(h.dtype)
     fused = h.dtype == torch.float32 and h.size(-1) <= 256 and has_triton(h.device)
     if h.dim() == 4 and not fused:
         views = zip(h.unbind(1), source.unbind(1), target.unbind(1), weight, strict=True)

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from graphmend.checks import check_no_duplicates
 from graphmend.errors import require
 from graphmend.functions import apply
+from graphmend.kernels import gathered
 from graphmend.sparse import Adjacency
 
 SPACES = ("existing", "random_block")
@@ -235,7 +236,7 @@ class _Presence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flips: EdgeFlips, p: Tensor) -> Tensor:
         ctx.flips = flips
-        out = p.index_select(0, flips.candidate.clamp(min=0)).mul_(flips._sign)
+        out = gathered(p, flips.candidate.clamp(min=0)).mul_(flips._sign)
         out[: flips.num_edges] += 1
         return out
 
@@ -244,7 +245,7 @@ class _Presence(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         signed = F.pad(grad * ctx.flips._sign, (0, 1))  # a zero for candidates with one entry only
         first, second = ctx.flips.places
-        return None, signed.index_select(0, first).add_(signed.index_select(0, second))
+        return None, gathered(signed, first).add_(gathered(signed, second))
 
 
 def _undirected_candidates(adjacency: Adjacency, frozen: Tensor | None) -> tuple[Tensor, int]:

@@ -20,7 +20,14 @@ class _NoContext:
 
 
 def apply(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``; without the cost of autograd where no argument wants a gradient."""
+    """``function.apply(*args)``; without the cost of autograd where no argument wants a gradient.
+
+    What is written by hand chooses its types by itself: nothing inside is cast automatically.
+    """
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return apply(function, *args)
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
         return function.apply(*args)
     return function.forward(_NoContext(), *args)

@@ -1,6 +1,7 @@
 """The few products everything else is made of, in the fastest form each device has.
 
 All work on compressed rows: entry ``k`` of row ``i`` lies in ``crow[i]:crow[i + 1]`` and has the column ``col[k]``.
+Features may be bfloat16 beside values of single precision; sums are taken in single precision then.
 Several views of one graph can go through side by side: features ``(N, views, F)``, values of entries ``(views, E)`` and
 of nodes ``(views, N)`` in place of ``(N, F)``, ``(E,)`` and ``(N,)``.
 On a CPU the sparse product is FBGEMM's, on a GPU a Triton kernel with everything around a hop inside it; other types
@@ -86,6 +87,9 @@ def hop(
         return kernels_triton.product(
             crow, col, values, x, hubs, loop=loop, add=add, scale=scale, shift=shift, relu=relu
         )
+    if x.dtype == torch.bfloat16:
+        wide = None if add is None else add.float()
+        return hop(pattern, values.float(), x.float(), loop=loop, add=wide, scale=scale, shift=shift, relu=relu).to(x)
     if x.dim() == 3:
         views = zip(values, x.unbind(1), strict=True)
         out = torch.stack([_product(pattern, value, view) for value, view in views], dim=1)
@@ -116,12 +120,14 @@ def _product(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
 
 
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    r""":math:`\langle L_i, R_{col(k)} \rangle` for every entry ``k`` of row ``i``."""
+    r""":math:`\langle L_i, R_{col(k)} \rangle` for every entry ``k`` of row ``i``, in single precision at least."""
     crow, col, row, _ = pattern
     if left.dtype in (torch.float32, torch.bfloat16) and has_triton(left.device) and col.numel() > 0:
         from graphmend import kernels_triton
 
         return kernels_triton.sampled_product(row, col, left, right)
+    if left.dtype == torch.bfloat16:
+        return sampled_product(pattern, left.float(), right.float())
     if left.dim() == 3:
         views = zip(left.unbind(1), right.unbind(1), strict=True)
         return torch.stack([sampled_product(pattern, mine, theirs) for mine, theirs in views])
@@ -192,7 +198,7 @@ def inverse_root_degrees(pattern: Pattern, weight: Tensor) -> Tensor:
 
 def cut(grad: Tensor, out: Tensor, scale: Tensor | None) -> Tensor:
     r"""The gradient before :math:`\mathrm{ReLU}(s x + t)`, which gave ``out``."""
-    if grad.dtype == torch.float32 and has_triton(grad.device):
+    if grad.dtype in (torch.float32, torch.bfloat16) and has_triton(grad.device):
         from graphmend import kernels_triton
 
         return kernels_triton.cut(grad, out, scale)
@@ -205,10 +211,12 @@ def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
 
     Rows are scaled one factor at a time, so that the product of two tiny norms never turns up.
     """
-    if z.dtype == torch.float32 and len(others) <= 2 and has_triton(z.device):
+    if z.dtype in (torch.float32, torch.bfloat16) and len(others) <= 2 and has_triton(z.device):
         from graphmend import kernels_triton
 
         return kernels_triton.cosines(z, *others)
+    if z.dtype == torch.bfloat16:
+        return cosines(z.float(), *(other.float() for other in others))
     inverses = torch.stack([_inverse_norms(matrix) for matrix in (z, *others)])
     unit = z * inverses[0].unsqueeze(-1)
     return inverses, torch.stack([torch.linalg.vecdot(unit, other) for other in others]).mul_(inverses[1:])
@@ -218,18 +226,22 @@ def cosine_gradients(
     z: Tensor, *others: Tensor, inverses: Tensor, cosines: Tensor, steps: Tensor
 ) -> tuple[Tensor, ...]:
     """Gradients of ``(steps * cosines.sum(1)).sum()`` for all matrices, from what :func:`cosines` found."""
-    if z.dtype == torch.float32 and len(others) <= 2 and has_triton(z.device):
+    if z.dtype in (torch.float32, torch.bfloat16) and len(others) <= 2 and has_triton(z.device):
         from graphmend import kernels_triton
 
         return kernels_triton.cosine_gradients(z, *others, inverses=inverses, cosines=cosines, steps=steps)
+    if z.dtype == torch.bfloat16:
+        wide = [matrix.float() for matrix in (z, *others)]
+        grads = cosine_gradients(*wide, inverses=inverses, cosines=cosines, steps=steps)
+        return tuple(grad.to(z.dtype) for grad in grads)
     scale_z, *scales = inverses.unsqueeze(-1)
     unit = z * scale_z
-    grad_z, grads = torch.zeros_like(unit), []
+    grad_z, found = torch.zeros_like(unit), []
     for other, scale, cosine, step in zip(others, scales, cosines.unsqueeze(-1), steps, strict=True):
         theirs = other * scale
-        grads.append((unit - cosine * theirs).mul_(step * scale))
+        found.append((unit - cosine * theirs).mul_(step * scale))
         grad_z.add_(theirs.mul_(step)).sub_(unit * (cosine * step))
-    return grad_z.mul_(scale_z), *grads
+    return grad_z.mul_(scale_z), *found
 
 
 def _inverse_norms(z: Tensor) -> Tensor:

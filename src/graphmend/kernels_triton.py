@@ -135,7 +135,7 @@ def _sampled_kernel(row, col, left, right, out, entries, width, stride, tile: tl
         a = tl.load(left + i[:, None] + column[None, :], mask=both, other=0.0).to(tl.float32)
         b = tl.load(right + j[:, None] + column[None, :], mask=both, other=0.0).to(tl.float32)
         total += tl.sum(a * b, axis=1)
-    tl.store(out + view * entries + entry, total.to(out.dtype.element_ty), mask=there)
+    tl.store(out + view * entries + entry, total, mask=there)
 
 
 @triton.jit
@@ -188,11 +188,11 @@ def _gathered_kernel(values, index, out, size, number, tile: tl.constexpr):
 def _cut_kernel(grad, out, scale, found, number, width, has_scale: tl.constexpr, tile: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     there = place < number
-    value = tl.load(grad + place, mask=there)
+    value = tl.load(grad + place, mask=there).to(tl.float32)
     if has_scale:
         value *= tl.load(scale + place % width, mask=there)
     value = tl.where(tl.load(out + place, mask=there) > 0, value, 0.0)
-    tl.store(found + place, value, mask=there)
+    tl.store(found + place, value.to(found.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -210,15 +210,15 @@ def _cosine_kernel(
     column = tl.arange(0, block)
     there = row < nodes
     both = there[:, None] & (column < width)[None, :]
-    a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0)
-    b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0)
+    a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0).to(tl.float32)
+    b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0).to(tl.float32)
     scale_a, scale_b = _inverse_norm(a), _inverse_norm(b)
     a *= scale_a[:, None]
     tl.store(inverses + row, scale_a, mask=there)
     tl.store(inverses + nodes + row, scale_b, mask=there)
     tl.store(cosines + row, tl.sum(a * (b * scale_b[:, None]), axis=1), mask=there)
     if two:
-        c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0)
+        c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0).to(tl.float32)
         scale_c = _inverse_norm(c)
         tl.store(inverses + 2 * nodes + row, scale_c, mask=there)
         tl.store(cosines + nodes + row, tl.sum(a * (c * scale_c[:, None]), axis=1), mask=there)
@@ -240,16 +240,17 @@ def _cosine_gradient_kernel(
     b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0) * scale_b[:, None]
     found = tl.load(cosines + row, mask=there, other=0.0)[:, None]
     step = tl.load(steps)
-    tl.store(grads + size + place, (a - found * b) * (step * scale_b)[:, None], mask=both)
+    kind = grads.dtype.element_ty
+    tl.store(grads + size + place, ((a - found * b) * (step * scale_b)[:, None]).to(kind), mask=both)
     total = (b - found * a) * step
     if two:
         scale_c = tl.load(inverses + 2 * nodes + row, mask=there, other=0.0)
         c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0) * scale_c[:, None]
         other = tl.load(cosines + nodes + row, mask=there, other=0.0)[:, None]
         step = tl.load(steps + 1)
-        tl.store(grads + 2 * size + place, (a - other * c) * (step * scale_c)[:, None], mask=both)
+        tl.store(grads + 2 * size + place, ((a - other * c) * (step * scale_c)[:, None]).to(kind), mask=both)
         total += (c - other * a) * step
-    tl.store(grads + place, total * scale_a[:, None], mask=both)
+    tl.store(grads + place, (total * scale_a[:, None]).to(kind), mask=both)
 
 
 @where_it_lies
@@ -257,8 +258,8 @@ def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse norms of the rows of all matrices (0 for zero rows), and the cosine of each of ``z`` with the others'."""
     nodes, width = z.shape
     matrices = [_rows_in_one_piece(t) for t in (z, *others)]
-    inverses = torch.empty((len(matrices), nodes), dtype=z.dtype, device=z.device)
-    found = torch.empty((len(others), nodes), dtype=z.dtype, device=z.device)
+    inverses = torch.empty((len(matrices), nodes), dtype=torch.float32, device=z.device)
+    found = torch.empty((len(others), nodes), dtype=torch.float32, device=z.device)
     tile, block = _rows_at_a_time(width)
     three = (*matrices, z)[:3]
     _cosine_kernel[(triton.cdiv(nodes, tile),)](
@@ -344,7 +345,7 @@ def product(
 def sampled_product(row: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Row of the left times row of the right factor, for every entry."""
     width, views = left.size(-1), left.size(1) if left.dim() == 3 else 1
-    out = torch.empty((*left.shape[1:-1], col.numel()), dtype=left.dtype, device=left.device)
+    out = torch.empty((*left.shape[1:-1], col.numel()), dtype=torch.float32, device=left.device)
     tile, block = 32, min(triton.next_power_of_2(width), 64)
     _sampled_kernel[(triton.cdiv(col.numel(), tile), views)](
         row, col, left.contiguous(), right.contiguous(), out, col.numel(), width, views * width,

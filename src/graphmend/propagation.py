@@ -60,15 +60,20 @@ class Propagation:
             shift: t, one number per column.
             relu: Whether to cut off at zero.
         """
-        values, loop = (None if v is None else v.to(x.dtype) for v in (self.values, self.loop))
+        values, loop = self._entries(x.dtype)
         out: Tensor = apply(_Hop, self, values, loop, x, add, scale, shift, relu)
         return out
 
     def polynomial(self, x: Tensor, coefficients: Tensor) -> Tensor:
         r""":math:`\sum_k c_k A^k X` with constant coefficients."""
-        values, loop = (None if v is None else v.to(x.dtype) for v in (self.values, self.loop))
+        values, loop = self._entries(x.dtype)
         out: Tensor = apply(_Polynomial, self, values, loop, x, coefficients)
         return out
+
+    def _entries(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Values and diagonal as a hop of features of some type wants them; beside bfloat16 they stay as they are."""
+        dtype = self.values.dtype if dtype == torch.bfloat16 else dtype
+        return self.values.to(dtype), None if self.loop is None else self.loop.to(dtype)
 
     def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
         """``A^T grad``; the transposed values are worked out once for all hops."""
@@ -81,7 +86,7 @@ class Propagation:
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
         values = sampled_product(self.adjacency.pattern, grad, x)
-        return values, None if loop is None else torch.linalg.vecdot(grad, x).t()
+        return values, None if loop is None else torch.linalg.vecdot(grad.to(loop.dtype), x.to(loop.dtype)).t()
 
 
 class _Hop(torch.autograd.Function):

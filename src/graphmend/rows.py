@@ -88,7 +88,8 @@ class Rows(Tensor):
         """The gradient of a loss for the features."""
         maps = [found for found in self._known.values() if found.out.requires_grad]
         direct, *through = torch.autograd.grad(loss, [self._x, *(found.out for found in maps)], allow_unused=True)
-        used = [(grad, found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
+        dtype = self._x.dtype  # the maps have another one under autocast
+        used = [(grad.to(dtype), found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
         if not used:
             used = [(self._x.new_zeros((self._x.size(0), 1)), self._x.new_zeros((1, self._x.size(1))))]
         grads, backs = zip(*used, strict=True)
@@ -119,7 +120,7 @@ class Rows(Tensor):
         return func(*tree_map_only(Rows, materialised, args), **tree_map_only(Rows, materialised, kwargs or {}))
 
     def _may_share(self, weights: list[Any]) -> bool:
-        """Constant weights of the same type, the first a matrix, and no automatic change of types."""
+        """Constant weights of the same type, the first a matrix."""
         grad, x = torch.is_grad_enabled(), self._x
         first, *others = weights
         return (
@@ -127,7 +128,6 @@ class Rows(Tensor):
             and first.dim() == 2
             and all(w is None or type(w) in (Tensor, nn.Parameter) for w in others)
             and all(w is None or (w.dtype == x.dtype and not (grad and w.requires_grad)) for w in weights)
-            and not torch.is_autocast_enabled(x.device.type)
         )
 
     def _may_become(self, order: Tensor) -> bool:
@@ -135,7 +135,9 @@ class Rows(Tensor):
 
     def _linear(self, func: Callable[..., Tensor], *weights: Tensor | None) -> Tensor:
         grad = torch.is_grad_enabled() and self._x.requires_grad
-        key = (func, grad, *((id(w), None if w is None else w._version) for w in weights))
+        kind = self._x.device.type
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        key = (func, grad, cast, *((id(w), None if w is None else w._version) for w in weights))
         if key not in self._known:
             if not grad and len(self._known) >= MANY:  # a model makes its weights anew at every call
                 self._known.clear()

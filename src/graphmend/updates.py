@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmend.rows import RowGradient
 
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 24}  # numbers in a block: what a cache holds, what keeps a GPU busy
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}  # numbers in a block: what a cache holds, what keeps a GPU busy
 
 
 class FeatureAdam:

@@ -63,14 +63,15 @@ class Edges(NamedTuple):
         )
         adjacency = Adjacency.of(edge_index, num_nodes)
         origin = (presence, edge_index) if edge_weight is None else (presence, edge_index, edge_weight)
-        presence = adjacency.order(presence.to(x.dtype))
+        dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype  # degrees want more than eight bits
+        presence = adjacency.order(presence.to(dtype))
         if edge_weight is None:
             return cls(adjacency, presence, None, origin)
         require(
             edge_weight.numel() == num_edges,
             f"edge_weight must have one value per edge (got {edge_weight.numel()} for {num_edges} edges)",
         )
-        return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(x.dtype)), origin)
+        return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(dtype)), origin)
 
     def without_loops(self) -> Edges:
         """The same edges with every self-loop absent."""

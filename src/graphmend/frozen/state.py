@@ -43,7 +43,7 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
     """
     modules = list(model.modules())
     attributes = [(module, dict(vars(module)), _tables(module)) for module in modules]
-    tensors = [(tensor, tensor.detach().clone()) for tensor in _tensors(model, modules)]
+    contents = [(group, _flat(group)) for group in _groups(_tensors(model, modules))]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         model.eval()
@@ -59,10 +59,9 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
             for table, content in tables:
                 table.clear()
                 table.extend(content) if isinstance(table, list) else table.update(content)
-        with torch.no_grad():
-            for tensor, content in tensors:
-                if not torch.equal(tensor, content):
-                    tensor.copy_(content)
+        for group, content in contents:
+            if not torch.equal(_flat(group), content):
+                _restore(group, content)
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
 
@@ -84,6 +83,26 @@ def _tables(module: nn.Module) -> list[tuple[Any, Any]]:
 def _tensors(model: nn.Module, modules: list[nn.Module]) -> list[Tensor]:
     loose = [value for module in modules for value in vars(module).values() if isinstance(value, Tensor)]
     return [tensor for tensor in (*model.parameters(), *model.buffers(), *loose) if tensor.layout == torch.strided]
+
+
+def _groups(tensors: list[Tensor]) -> list[list[Tensor]]:
+    """Tensors that can lie side by side in one: to copy and to compare them takes one call instead of many."""
+    groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    return list(groups.values())
+
+
+def _flat(group: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in group])
+
+
+@torch.no_grad()
+def _restore(group: list[Tensor], content: Tensor) -> None:
+    for tensor in group:
+        was, content = content[: tensor.numel()].view_as(tensor), content[tensor.numel() :]
+        if not torch.equal(tensor, was):
+            tensor.copy_(was)
 
 
 def _disable_cache(module: nn.Module) -> None:
