@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmend.functions import apply
-from graphmend.kernels import has_triton, head_sums, hop, sampled_product
+from graphmend.kernels import has_triton, hop, row_sums, sampled_product
 from graphmend.sparse import Adjacency, highest_score
 
 __all__ = ["attend"]
@@ -48,11 +48,32 @@ def attend(
     if h.dim() == 4 and not fused:
         views = zip(h.unbind(1), source.unbind(1), target.unbind(1), weight, strict=True)
         return torch.stack([attend(adjacency, *view, slope) for view in views], dim=1)
-    out: Tensor = apply(_FusedAttend if fused else _Attend, adjacency, h, source, target, weight, slope)
-    return out
+    if fused:
+        out: Tensor = apply(_FusedAttend, adjacency, h, source, target, weight, slope)
+        return out
+    nodes, heads, _ = h.shape
+    apart, origin = _heads_apart(adjacency, heads)
+    parts = (h.flatten(0, 1), source.flatten(), target.flatten(), weight.index_select(0, origin))
+    out = apply(_Attend, apart, *parts, slope)
+    return out.view(nodes, heads, -1)
+
+
+def _heads_apart(adjacency: Adjacency, heads: int) -> tuple[Adjacency, Tensor]:
+    """The graph with a node and a copy of its edges for every head, and which edges those are copies of."""
+    if ("heads", heads) not in adjacency.known:
+        degree = adjacency.crow.diff().repeat_interleave(heads)
+        row = torch.arange(degree.numel(), device=degree.device).repeat_interleave(degree)
+        first = degree.cumsum(0) - degree
+        origin = torch.arange(row.numel(), device=row.device) - first[row] + adjacency.crow[row // heads]
+        col = adjacency.col.index_select(0, origin) * heads + row % heads
+        adjacency.known["heads", heads] = (Adjacency(torch.stack([col, row]), degree.numel()), origin)
+    found: tuple[Adjacency, Tensor] = adjacency.known["heads", heads]
+    return found
 
 
 class _Attend(torch.autograd.Function):
+    """For one head."""
+
     @staticmethod
     def forward(
         ctx: Any, a: Adjacency, h: Tensor, source: Tensor, target: Tensor, weight: Tensor, slope: float
@@ -60,40 +81,34 @@ class _Attend(torch.autograd.Function):
         before = source.index_select(0, a.col).add_(target.index_select(0, a.row))
         score, own = F.leaky_relu(before, slope), F.leaky_relu(source + target, slope)
         top = _bound(a, score, weight, own, source, target, slope)
-        share = (score - top.index_select(0, a.row)).clamp_(max=40.0).exp_()  # only an absent edge can lie above
-        own = (own - top).exp_()
-        inverse = head_sums(a.pattern, share * weight.unsqueeze(-1)).add_(own).add_(1e-16).reciprocal_()
-        share *= inverse.index_select(0, a.row)
-        own *= inverse
-        attention = (share * weight.unsqueeze(-1)).t().contiguous()
-        out = torch.stack([hop(a.pattern, *both) for both in zip(attention, h.unbind(1), strict=True)], dim=1)
-        out.addcmul_(own.unsqueeze(-1), h)
+        share = score.sub_(top.index_select(0, a.row)).clamp_(max=40.0).exp_()  # only an absent edge can lie above
+        own = own.sub_(top).exp_()
+        attention = share * weight
+        inverse = row_sums(a.pattern, attention).add_(own).add_(1e-16).reciprocal_()
+        at_edges = inverse.index_select(0, a.row)
+        share, attention, own = share.mul_(at_edges), attention.mul_(at_edges), own.mul_(inverse)
+        out = hop(a.pattern, attention, h, loop=own)
         ctx.a, ctx.slope = a, slope
-        ctx.save_for_backward(h, source, target, weight, before, share, own, out)
+        ctx.save_for_backward(h, source, target, before, share, attention, own, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a: Adjacency = ctx.a
-        h, source, target, weight, before, share, own, out = ctx.saved_tensors
+        h, source, target, before, share, attention, own, out = ctx.saved_tensors
         grad = grad.contiguous()
         inner = torch.linalg.vecdot(grad, out)
-        heads = [x.unbind(1) for x in (grad, h)]
-        found = torch.stack([sampled_product(a.pattern, g, x) for g, x in zip(*heads, strict=True)], dim=1)
-        found.sub_(inner.index_select(0, a.row)).mul_(share)
-        grad_weight = found.sum(1) if ctx.needs_input_grad[4] else None
+        found = sampled_product(a.pattern, grad, h).sub_(inner.index_select(0, a.row))
+        grad_weight = found * share if ctx.needs_input_grad[4] else None
         if not any(ctx.needs_input_grad[1:4]):
             return None, None, None, None, grad_weight, None
-        found.mul_(weight.unsqueeze(-1))
-        found = torch.ops.aten.leaky_relu_backward(found, before, ctx.slope, False)
-        loop = (torch.linalg.vecdot(grad, h) - inner).mul_(own)
-        loop = torch.ops.aten.leaky_relu_backward(loop, source + target, ctx.slope, False)
-        grad_target = head_sums(a.pattern, found).add_(loop)
-        grad_source = head_sums(a.transpose, found.index_select(0, a.tperm)).add_(loop)
-        attention = (share * weight.unsqueeze(-1)).index_select(0, a.tperm).t().contiguous()
-        back = [hop(a.transpose, *both) for both in zip(attention, heads[0], strict=True)]
-        grad_h = torch.stack(back, dim=1).addcmul_(own.unsqueeze(-1), grad)
+        leaky = torch.ops.aten.leaky_relu_backward
+        found = leaky(found.mul_(attention), before, ctx.slope, False)
+        loop = leaky((torch.linalg.vecdot(grad, h) - inner).mul_(own), source + target, ctx.slope, False)
+        grad_target = row_sums(a.pattern, found).add_(loop)
+        grad_source = row_sums(a.transpose, a.transposed(found)).add_(loop)
+        grad_h = hop(a.transpose, a.transposed(attention), grad, loop=own)
         return None, grad_h, grad_source, grad_target, grad_weight, None
 
 
@@ -132,7 +147,7 @@ def _bound(
     a: Adjacency, score: Tensor, weight: Tensor, own: Tensor, source: Tensor, target: Tensor, slope: float
 ) -> Tensor:
     """No less than any score of a node's edges: that of the highest source of all, where they are close together."""
-    low, high = torch.aminmax(source, dim=0)
-    if bool((high - low <= 16.0).all()):
+    low, high = torch.aminmax(source)
+    if bool(high - low <= 16.0):
         return F.leaky_relu(high + target, slope)
-    return highest_score(a, score, weight, own)
+    return highest_score(a, score.unsqueeze(-1), weight, own.unsqueeze(-1)).squeeze(-1)

@@ -31,6 +31,8 @@ def project(p: Tensor, budget: float) -> Tensor:
     method ends after a few steps; one that leaves the bracket :math:`p_{(\lceil B \rceil)} - 1 \le \gamma \le
     p_{(\lfloor B \rfloor + 1)}`, narrowed at every step, is replaced by bisection.
     """
+    if p.is_cuda and p.numel() < 100_000:  # the few numbers are sooner there and back than looked at one by one
+        return project(p.cpu(), budget).to(p.device)
     clipped = p.clamp(0.0, 1.0)
     if p.numel() <= budget or float(clipped.sum(dtype=torch.float64)) <= budget:
         return clipped
