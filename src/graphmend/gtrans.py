@@ -17,6 +17,7 @@ from graphmend.edges import DIRECTED, SPACES, check_budget
 from graphmend.errors import listed, require
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.state import plain
+from graphmend.heap import keeping_memory
 from graphmend.limits import Limits
 from graphmend.memory import check_memory
 from graphmend.surrogates import Backbone, Contrastive, Surrogate, surrogate_of
@@ -132,13 +133,14 @@ class GTrans:
         data = plain(data)
         here = torch.cuda.device_of(data.x)  # type: ignore[no-untyped-call]
         with here, FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
-            check_memory(data.x, data.edge_index.size(1), _width(model))
+            keep = check_memory(data.x, data.edge_index.size(1), _width(model))
             if self.embedding is not None:
                 with torch.no_grad():  # is there such a module?
                     frozen.embed(data.x, data.edge_index)
             if self.edge_steps > 0:
                 frozen.require_edge_weights()
-            return Run(self, frozen, data, limits, seed, callback).adapt(progress)
+            with keeping_memory(keep):
+                return Run(self, frozen, data, limits, seed, callback).adapt(progress)
 
 
 def _width(model: nn.Module) -> int:
