@@ -52,8 +52,8 @@ class GTrans:
         block_size: Number of sampled pairs.
         directed: On directed graphs ``"delete"`` edges, or ``"reverse"`` them as the released code does.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
-        activations: ``"bfloat16"`` keeps the model's activations in half the memory while the graph is learned, which
-            on a GPU is faster, too; features, weights of edges, sums and the prediction stay in single precision.
+        activations: ``"bfloat16"`` keeps the model's activations in half the memory while the graph is learned; the
+            features, the weights of edges, sums and the prediction stay in single precision.
         time_limit: Seconds after which no further step is begun.
 
     Example:

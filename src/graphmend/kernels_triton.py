@@ -327,8 +327,11 @@ def product(
     pointers = [x if t is None else t for t in extra]  # anything, where there is nothing to read
     has_loop, has_add, has_scale, has_shift = (t is not None for t in extra)
     block = min(triton.next_power_of_2(width), WIDE)
-    tile = 8 if views == 1 else 4
-    many = max(1, min(4 if views == 1 else 2, 1024 // (tile * block)))  # what one warp can gather at a time
+    small = x.element_size() < 4
+    tile = (8 if views == 1 else 4) * (2 if small else 1)
+    many = max(
+        1, min(4 if views == 1 or small else 2, 4096 // (tile * block * x.element_size()))
+    )  # what one warp gathers at a time
     light, heavy = (False, nodes, many, tile, 1), (True, hubs.numel(), 1, 8192 // block, 4)
     for listed, rows, many, tile, warps in (light, heavy):
         if rows > 0:

@@ -58,9 +58,7 @@ def mend(
     space: Annotated[str, typer.Option(help="existing edges, or random_block to add edges too.")] = "existing",
     directed: Annotated[str, typer.Option(help="Directed edges: delete, or reverse as the released code.")] = "delete",
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.")] = None,
-    activations: Annotated[
-        str, typer.Option(help="float32, or bfloat16 for less memory and time on a GPU.")
-    ] = "float32",
+    activations: Annotated[str, typer.Option(help="float32, or bfloat16 to save memory on large graphs.")] = "float32",
     time_limit: Annotated[float | None, typer.Option(help="Seconds per graph after which no step is begun.")] = None,
     minimum: Annotated[float | None, typer.Option(help="Lowest feature value.")] = None,
     maximum: Annotated[float | None, typer.Option(help="Highest feature value.")] = None,
