@@ -18,6 +18,7 @@ GRAPHS = {
     "directed": (directed(9), 9),
     "undirected": (undirected(9), 9),
     "hubs": (torch.cat([HUB, HUB.flip(0)], dim=1), 301),
+    "loops and repeated edges": (torch.tensor([[0, 1, 1, 2, 2, 0], [1, 1, 2, 1, 1, 1]]), 4),
     "no edges": (torch.empty(2, 0, dtype=torch.long), 4),
 }
 graphs = pytest.mark.parametrize(("edge_index", "nodes"), GRAPHS.values(), ids=GRAPHS)
@@ -35,14 +36,16 @@ def inputs(edge_index: Tensor, nodes: int, views: int, heads: int, width: int, f
     return [h, source, target, weight * (weight > 1 / 3)]
 
 
-def by_hand(edge_index: Tensor, h: Tensor, source: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+def by_hand(
+    edge_index: Tensor, h: Tensor, source: Tensor, target: Tensor, weight: Tensor, slope: float = SLOPE
+) -> Tensor:
     """One dense softmax per view and head; weights go into the scores as logarithms."""
     nodes, views, heads, _ = h.shape
     out = []
     for b in range(views):
         dense = torch.eye(nodes, dtype=h.dtype).index_put((edge_index[1], edge_index[0]), weight[b], accumulate=True)
         for k in range(heads):
-            score = F.leaky_relu(source[None, :, b, k] + target[:, None, b, k], SLOPE)
+            score = F.leaky_relu(source[None, :, b, k] + target[:, None, b, k], slope)
             top = score.masked_fill(dense == 0, -torch.inf).amax(1, keepdim=True).detach()
             numerator = dense * (score - top).clamp(max=40.0).exp()
             out.append(numerator / numerator.sum(1, keepdim=True) @ h[:, b, k])
@@ -57,7 +60,7 @@ def ours(edge_index: Tensor, h: Tensor, source: Tensor, target: Tensor, weight: 
 @devices
 @dtypes
 @pytest.mark.parametrize("far", [1.0, 30.0], ids=["close scores", "scores far apart"])
-@pytest.mark.parametrize(("views", "heads", "width"), [(1, 1, 5), (3, 2, 8), (2, 4, 33), (3, 1, 130)])
+@pytest.mark.parametrize(("views", "heads", "width"), [(1, 1, 5), (3, 2, 8), (2, 4, 33), (3, 1, 130), (1, 2, 300)])
 @graphs
 def test_attention_and_its_gradients_are_the_formula(
     edge_index: Tensor, nodes: int, views: int, heads: int, width: int, far: float, dtype: torch.dtype, device: str
@@ -84,6 +87,27 @@ def test_gradients_equal_finite_differences() -> None:
 
     assert torch.autograd.gradcheck(function, (h, source, target, weight.detach() + 0.1))
     assert torch.autograd.gradcheck(lambda w: function(h.detach(), source.detach(), target.detach(), w), weight)
+
+
+@devices
+@pytest.mark.parametrize("slope", [-10.0, 0.0, 1.0, 10.0])
+def test_other_slopes(slope: float, device: str) -> None:
+    edge_index = undirected(9)
+    h, source, target, weight = inputs(edge_index, 9, 1, 2, 3)
+    expected = by_hand(edge_index, h, source, target, weight, slope)
+    adjacency = Adjacency(edge_index.to(device), 9)
+    given = [t.to(device) for t in (h, source, target, adjacency.order_views(weight.to(device)))]
+    torch.testing.assert_close(attend(adjacency, *given, slope).cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_short_floats_are_widened(dtype: torch.dtype) -> None:
+    edge_index = undirected(9)
+    h, source, target, weight = (t.float() for t in inputs(edge_index, 9, 1, 2, 3))
+    out = ours(edge_index, h.to(dtype), source, target, weight)
+    assert out.dtype == dtype
+    expected = ours(edge_index, h.to(dtype).float(), source, target, weight)
+    torch.testing.assert_close(out, expected.to(dtype))
 
 
 @devices

@@ -89,6 +89,10 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "edge_update": (lambda: GTrans(edge_update="sgd"), "unknown edge_update 'sgd'; choose one of adam, gradient, sign"),
     "space": (lambda: GTrans(space="all"), "unknown space 'all'; choose one of existing, random_block"),
     "directed": (lambda: GTrans(directed="flip"), "unknown directed 'flip'; choose one of delete, reverse"),
+    "activations": (
+        lambda: GTrans(activations="float16"),
+        "unknown activations 'float16'; choose one of bfloat16, float32",
+    ),
     "time limit": (lambda: GTrans(time_limit=0), "time_limit must be"),
     "DropEdge": (lambda: DropEdge(1.5), "DropEdge's p must be in [0, 1] (got 1.5)"),
     "factor": (lambda: float("inf") * Contrastive(), "factor must be finite (got inf)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import random
@@ -1291,3 +1292,42 @@ def test_a_graph_that_wants_gradients_itself() -> None:
         assert torch.equal(result.data.x, expected.data.x) and torch.equal(result.logits, expected.logits)
         assert not result.data.x.requires_grad and not result.logits.requires_grad
         assert data.x.requires_grad and data.x.grad is None and data.edge_weight.grad is None
+
+
+class Unruly(nn.Module):
+    """Treats its tensors badly while it runs."""
+
+    def __init__(self, deed: str) -> None:
+        super().__init__()
+        self.linear, self.deed = nn.Linear(IN, 3), deed
+        self.register_buffer("first", torch.tensor([1.0, 2.0]))
+        self.register_buffer("second", torch.tensor([3.0, 4.0]))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if self.deed == "swap":
+            self.linear.weight.data = torch.zeros_like(self.linear.weight)
+        elif self.deed == "shrink":
+            self.first.data = torch.tensor([9.0])
+        elif self.deed == "grow":
+            self.first.resize_(5)
+        elif self.deed == "write":
+            self.second[0] = 7.0
+        out: Tensor = self.linear(x).index_add(0, edge_index[1], self.linear(x)[edge_index[0]])
+        if self.deed == "raise":
+            self.first += 1
+            raise KeyboardInterrupt
+        return out
+
+
+@pytest.mark.parametrize("deed", ["swap", "shrink", "grow", "write", "raise"])
+def test_whatever_a_model_does_to_its_tensors_they_are_as_they_were(deed: str) -> None:
+    model = Unruly(deed)
+    before = copy.deepcopy(model.state_dict())
+    data = Data(x=torch.rand(6, IN), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
+    with contextlib.suppress(GraphMendError, KeyboardInterrupt), FrozenGNN(model, data) as frozen:
+        frozen(data.x, data.edge_index)
+    after = model.state_dict()
+    for name, value in before.items():
+        assert after[name].shape == value.shape, name
+        assert torch.equal(after[name], value), name
+    assert all(parameter.requires_grad for parameter in model.parameters())

@@ -40,6 +40,24 @@ def test_recorded_adaptations_are_the_same(backbone: type, edge_steps: int) -> N
 
 
 @needs_cuda
+@pytest.mark.parametrize("case", ["embedding", "float64", "wide heads", "hooks"])
+def test_what_is_not_recorded_works_all_the_same(case: str) -> None:
+    torch.manual_seed(0)
+    dtype = torch.float64 if case == "float64" else torch.float32
+    data = Data(x=torch.randn(40, 6, generator=rng()).to(dtype), edge_index=undirected(40)).to("cuda")
+    model = GAT(6, 300 if case == "wide heads" else 8, 3, num_layers=3, heads=2).to("cuda", dtype).eval()
+    seen: list[int] = []
+    if case == "hooks":
+        model.convs[0].register_forward_hook(lambda *_: seen.append(1))
+    adapter = GTrans(steps=10, embedding="convs.1" if case == "embedding" else None)
+    for _ in range(2):
+        seen.clear()
+        run = adapter(model, data.clone())
+        assert run.reason is None and len(run.history) == 10
+    assert len(seen) >= 30 or case != "hooks"
+
+
+@needs_cuda
 def test_every_replay_draws_anew() -> None:
     generator = torch.Generator(device="cuda").manual_seed(0)
     x = torch.zeros(5, device="cuda")

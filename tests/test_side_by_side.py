@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.nn import BACKBONES, build
+from graphmend.nn.layers import takes_views
 from graphmend.rows import Rows
 from graphmend.side_by_side import SideBySide, embeddings
 from graphmend.transforms import DropEdge, Shuffle
@@ -82,6 +84,34 @@ def test_graphs_that_differ_go_through_one_by_one() -> None:
     model.takes_views = False
     embeddings(model, views("cpu", torch.float64)[2])
     assert model.shapes == [(N, IN)] * 9
+
+
+def test_what_takes_views() -> None:
+    """Hooks would see another shape; statistics over the nodes would mix the views."""
+    for name in BACKBONES:
+        assert takes_views(build(name, IN, 8, 3)) and takes_views(build(name, IN, 8, 3, batch_norm=True))
+    for norm in (nn.BatchNorm1d(8, track_running_stats=False), nn.SyncBatchNorm(8), pyg.GraphNorm(8)):
+        model = build("gcn", IN, 8, 3, batch_norm=True)
+        model.norms[0] = norm
+        assert not takes_views(model)
+    model = build("gcn", IN, 8, 3)
+    handle = model.convs[0].register_forward_hook(lambda *_: None)
+    assert not takes_views(model)
+    handle.remove()
+    assert takes_views(model)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gpr"])
+def test_a_normalisation_without_weights_of_its_own(name: str) -> None:
+    takes = made(name, "cpu", torch.float64)
+    norms = takes.model.mlp.norms if name == "gpr" else takes.model.norms
+    width = norms[0].num_features
+    norms[0] = nn.BatchNorm1d(width, affine=False).double().eval()
+    assert takes_views(takes.model)
+    together = embeddings(takes, views("cpu", torch.float64)[2])
+    takes.takes_views = False
+    for one, alone in zip(together, embeddings(takes, views("cpu", torch.float64)[2]), strict=True):
+        torch.testing.assert_close(one, alone)
 
 
 def test_what_is_no_linear_map_works_on_a_copy() -> None:

@@ -152,6 +152,34 @@ def test_row_sum_gradients(edge_index: Tensor) -> None:
         assert torch.autograd.gradcheck(lambda v: spread(adjacency, v).square(), nodes)
 
 
+def test_sums_in_bfloat16_do_not_stall() -> None:
+    star = torch.stack([torch.arange(1, 1001), torch.zeros(1000, dtype=torch.long)])
+    adjacency, ones = Adjacency(star, 1001), torch.ones(1000, dtype=torch.bfloat16)
+    assert float(row_sum(adjacency, ones)[0]) == float(head_sum(adjacency, ones.view(-1, 1))[0]) == 1000
+    loop = gcn_norm(adjacency, ones, torch.bfloat16).loop
+    assert loop is not None and float(loop[0]) == pytest.approx(1 / 1001)
+
+
+@devices
+@pytest.mark.parametrize("views", [1, 3])
+def test_features_in_bfloat16_beside_values_in_single_precision(views: int, device: str) -> None:
+    """A hop, its gradients and those of the edges: sums are taken in single precision, only features are rounded."""
+    nodes, adjacency = 300, Adjacency(HUB.to(device), 300)
+    x = torch.randn(nodes, views, 32, generator=rng(1)).bfloat16()
+    weight = torch.rand(views, HUB.size(1), generator=rng(2))
+    if views == 1:
+        x, weight = x[:, 0], weight[0]
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        given = [weight.to(device).requires_grad_(), x.to(device, dtype).requires_grad_()]
+        out = gcn_norm(adjacency, given[0], torch.float32)(given[1], relu=True)
+        assert out.dtype == dtype
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), given)])
+    for half, whole in zip(*found, strict=True):
+        scale = whole.abs().max()
+        torch.testing.assert_close(half.float() / scale, whole / scale, atol=0.01, rtol=0.02)
+
+
 HUB = torch.stack([torch.arange(600) % 300, torch.arange(600) // 300 * 7])  # nodes 0 and 7 have 300 neighbours each
 WIDE_PATTERNS = {"hubs": HUB, "hubs and loops": torch.cat([HUB, HUB.flip(0), torch.arange(300).repeat(2, 1)], dim=1)}
 

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -212,8 +212,7 @@ class Run:
 
     def _terms(self, graph: Data, generator: torch.Generator) -> dict[str, Tensor]:
         try:
-            half = self.settings.activations == "bfloat16"
-            with torch.autocast(graph.x.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+            with self._precision():
                 terms = self.surrogate.terms(self.frozen, graph, generator)
             require(len(terms) > 0, "the surrogate has no terms; return at least one")
             return {name: torch.as_tensor(value, device=graph.x.device).reshape(()) for name, value in terms.items()}
@@ -221,6 +220,11 @@ class Run:
             raise
         except Exception as error:
             raise _Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if self.settings.activations == "float32":
+            return nullcontext()  # whatever the caller has chosen
+        return torch.autocast(self.x.device.type, torch.bfloat16, cache_enabled=False)
 
     @torch.no_grad()
     def _predict(self, mended: Data) -> Tensor:
@@ -235,13 +239,14 @@ class Run:
     def _recorder(self) -> Recorder:
         """Recordings are for our own backbones and loss, on graphs so small that launching takes the longer part."""
         known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
-        known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.is_ours
+        known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.takes_views
         small = self.edge_index.size(1) < 5_000_000
         if not (self.x.is_cuda and known and small and self.limits.is_empty()):
             return Recorder([], (), enabled=False)
         adjacency = Adjacency.of(self.edge_index, self.x.size(0))
         shape = (str(self.frozen.model), self.x.shape, self.x.dtype, self.x.device, self.edge_index.size(1))
-        kernels = (adjacency.is_symmetric, adjacency.perm is None, adjacency.pattern.hubs.numel() > 0)
+        hubs = [pattern.hubs.numel() for pattern in (adjacency.pattern, adjacency.transpose)]
+        kernels = (adjacency.is_symmetric, adjacency.perm is None, *hubs)
         generators = [self.generator, self.views]
         about = (self.surrogate, self.flips is None, self.settings.activations)
         return Recorder(generators, (*shape, *kernels, *about), enabled=True)

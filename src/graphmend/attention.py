@@ -10,7 +10,7 @@ than any score of an edge that does. With :math:`D_i = \langle \partial y_i, y_i
           \partial w_e = \frac{\alpha_e}{w_e} (\langle \partial y_i, h_j \rangle - D_i), \qquad
           \partial h_j = \sum_{e = (j \to i)} \alpha_e\, \partial y_i + \alpha_j\, \partial y_j
 
-and nothing but the attention is kept for them; on a GPU not even that, it is computed again.
+On a GPU the attention is not kept for them, it is computed again.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def attend(
         weight: Edge weights in row order, ``(E,)`` or ``(views, E)``; 0 for self-loops, which all nodes have anyway.
         slope: Slope of LeakyReLU below zero.
     """
-    if h.dtype == torch.bfloat16:  # scores want more than eight bits
-        return attend(adjacency, h.float(), source.float(), target.float(), weight, slope).to(h.dtype)
+    if h.dtype in (torch.bfloat16, torch.float16):
+        return attend(adjacency, h.float(), source.float(), target.float(), weight.float(), slope).to(h.dtype)
     fused = h.dtype == torch.float32 and h.size(-1) <= 256 and has_triton(h.device)
     if h.dim() == 4 and not fused:
         views = zip(h.unbind(1), source.unbind(1), target.unbind(1), weight, strict=True)
@@ -53,13 +53,16 @@ def attend(
         return out
     nodes, heads, _ = h.shape
     apart, origin = _heads_apart(adjacency, heads)
-    parts = (h.flatten(0, 1), source.flatten(), target.flatten(), weight.index_select(0, origin))
+    weight = weight if origin is None else weight.index_select(0, origin)
+    parts = (h.flatten(0, 1), source.flatten(), target.flatten(), weight)
     out = apply(_Attend, apart, *parts, slope)
     return out.view(nodes, heads, -1)
 
 
-def _heads_apart(adjacency: Adjacency, heads: int) -> tuple[Adjacency, Tensor]:
+def _heads_apart(adjacency: Adjacency, heads: int) -> tuple[Adjacency, Tensor | None]:
     """The graph with a node and a copy of its edges for every head, and which edges those are copies of."""
+    if heads == 1:
+        return adjacency, None
     if ("heads", heads) not in adjacency.known:
         degree = adjacency.crow.diff().repeat_interleave(heads)
         row = torch.arange(degree.numel(), device=degree.device).repeat_interleave(degree)
@@ -147,7 +150,8 @@ def _bound(
     a: Adjacency, score: Tensor, weight: Tensor, own: Tensor, source: Tensor, target: Tensor, slope: float
 ) -> Tensor:
     """No less than any score of a node's edges: that of the highest source of all, where they are close together."""
-    low, high = torch.aminmax(source)
-    if bool(high - low <= 16.0):
-        return F.leaky_relu(high + target, slope)
+    if not source.is_cuda and 0.0 <= slope <= 1.0:
+        low, high = torch.aminmax(source)
+        if float(high - low) <= 16.0:
+            return F.leaky_relu(high + target, slope)
     return highest_score(a, score.unsqueeze(-1), weight, own.unsqueeze(-1)).squeeze(-1)

@@ -17,22 +17,9 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmend.kernels import Pattern
-from graphmend.kernels_triton import HEAVY, where_it_lies
+from graphmend.kernels_triton import HEAVY, rows_of_program, where_it_lies
 
 __all__ = ["by_column", "by_row", "forward"]
-
-
-@triton.jit
-def _rows(crow, rows, number, listed: tl.constexpr, heavy: tl.constexpr, many: tl.constexpr):
-    row = tl.program_id(0) * many + tl.arange(0, many)
-    there = row < number
-    if listed:
-        row = tl.load(rows + row, mask=there, other=0)
-    start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
-    if not listed:
-        there = there & (stop - start <= heavy)
-        stop = tl.where(there, stop, start)
-    return row.to(tl.int64), there, start, stop
 
 
 @triton.jit
@@ -47,7 +34,8 @@ def _forward_kernel(
 ):  # fmt: skip
     group = tl.program_id(1)
     weight += (group // heads).to(tl.int64) * entries
-    row, there, start, stop = _rows(crow, rows, number, listed, heavy, many)
+    row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
+    row = row.to(tl.int64)
     column = tl.arange(0, block)
     inside = column < width
     place = (row * groups + group)[:, None] * width + column[None, :]
@@ -88,7 +76,8 @@ def _row_kernel(
     view = tl.program_id(1)
     weight += view.to(tl.int64) * entries
     grad_weight += view.to(tl.int64) * entries
-    row, there, start, stop = _rows(crow, rows, number, listed, heavy, many)
+    row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
+    row = row.to(tl.int64)
     column = tl.arange(0, block)
     inside = column < width
     both = there[:, None] & inside[None, :]
@@ -134,7 +123,8 @@ def _column_kernel(
 ):  # fmt: skip
     group = tl.program_id(1)
     weight += (group // heads).to(tl.int64) * entries
-    row, there, start, stop = _rows(crow, rows, number, listed, heavy, many)
+    row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
+    row = row.to(tl.int64)
     column = tl.arange(0, block)
     inside = column < width
     node = row * groups + group

@@ -52,8 +52,8 @@ class GTrans:
         block_size: Number of sampled pairs.
         directed: On directed graphs ``"delete"`` edges, or ``"reverse"`` them as the released code does.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
-        activations: ``"bfloat16"`` keeps the model's activations in half the memory while the graph is learned; the
-            features, the weights of edges, sums and the prediction stay in single precision.
+        activations: ``"bfloat16"`` keeps the model's activations in half the memory while the graph is learned and
+            chosen; features, weights of edges, sums, attention and the prediction stay in single precision.
         time_limit: Seconds after which no further step is begun.
 
     Example:
@@ -133,7 +133,12 @@ class GTrans:
         data = plain(data)
         here = torch.cuda.device_of(data.x)  # type: ignore[no-untyped-call]
         with here, FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
-            keep = check_memory(data.x, data.edge_index.size(1), _width(model))
+            half = self.activations == "bfloat16"
+            require(
+                not half or data.x.dtype == torch.float32,
+                f"activations in bfloat16 want features in float32 (got {data.x.dtype}); convert them with x.float()",
+            )
+            keep = check_memory(data.x, data.edge_index.size(1), _width(model), 2 if half else data.x.element_size())
             if self.embedding is not None:
                 with torch.no_grad():  # is there such a module?
                     frozen.embed(data.x, data.edge_index)

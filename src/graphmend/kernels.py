@@ -141,19 +141,24 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
     """The sum of the values of each row."""
+    if values.dtype == torch.bfloat16:
+        return row_sums(pattern, values.float()).to(values.dtype)
     crow, _, row, hubs = pattern
     if values.device.type == "cuda":  # index_add has no fixed order of summation there
         if values.dtype == torch.float32 and has_triton(values.device):
             from graphmend import kernels_triton
 
             return kernels_triton.row_sums(crow, values, hubs)
-        sums = [torch.segment_reduce(v, "sum", offsets=crow.long(), unsafe=True, initial=0.0) for v in _each(values)]
+        views = values.view(-1, values.size(-1))
+        sums = [torch.segment_reduce(v, "sum", offsets=crow.long(), unsafe=True, initial=0.0) for v in views]
         return torch.stack(sums).view(*values.shape[:-1], -1)
     return values.new_zeros((*values.shape[:-1], crow.numel() - 1)).index_add_(-1, row, values)
 
 
 def head_sums(pattern: Pattern, values: Tensor) -> Tensor:
     """The same for several values per entry, ``(E, heads)``."""
+    if values.dtype == torch.bfloat16:
+        return head_sums(pattern, values.float()).to(values.dtype)
     crow, _, row, _ = pattern
     if values.device.type == "cuda":
         return torch.segment_reduce(values, "sum", offsets=crow.long(), unsafe=True, initial=0.0)
@@ -180,10 +185,6 @@ def scaled(pattern: Pattern, scale: Tensor, weight: Tensor) -> Tensor:
 
         return kernels_triton.scaled(row, col, scale, weight)
     return scale.index_select(-1, row).mul_(weight).mul_(scale.index_select(-1, col))
-
-
-def _each(values: Tensor) -> tuple[Tensor, ...]:
-    return values.unbind() if values.dim() == 2 else (values,)
 
 
 def inverse_root_degrees(pattern: Pattern, weight: Tensor) -> Tensor:

@@ -41,6 +41,20 @@ def where_it_lies(launch: Callable[Concatenate[Tensor, P], T]) -> Callable[Conca
 
 
 @triton.jit
+def rows_of_program(crow, rows, number, listed: tl.constexpr, heavy: tl.constexpr, many: tl.constexpr):
+    """The rows a program takes, all but the hubs or those listed, and where their entries start and stop."""
+    row = tl.program_id(0) * many + tl.arange(0, many)
+    there = row < number
+    if listed:
+        row = tl.load(rows + row, mask=there, other=0)
+    start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
+    if not listed:
+        there = there & (stop - start <= heavy)
+        stop = tl.where(there, stop, start)
+    return row, there, start, stop
+
+
+@triton.jit
 def _weighted(part, values, entry, there):
     value = tl.load(values + entry, mask=there, other=0.0).to(tl.float32)
     return tl.sum(part.to(tl.float32) * value[:, :, None], axis=1)
@@ -73,14 +87,7 @@ def _product_kernel(
     has_loop: tl.constexpr, has_add: tl.constexpr, has_scale: tl.constexpr, has_shift: tl.constexpr,
     relu: tl.constexpr, many: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * many + tl.arange(0, many)
-    there = row < number
-    if listed:
-        row = tl.load(rows + row, mask=there, other=0)
-    start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
-    if not listed:
-        there = there & (stop - start <= heavy)
-        stop = tl.where(there, stop, start)
+    row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     column = tl.program_id(1) * block + tl.arange(0, block)
     inside = column < width
     first_view = tl.zeros((many, block), dtype=tl.float32)
@@ -144,14 +151,7 @@ def _row_sum_kernel(
     heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     view = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * many + tl.arange(0, many)
-    there = row < number
-    if listed:
-        row = tl.load(rows + row, mask=there, other=0)
-    start, stop = tl.load(crow + row, mask=there, other=0), tl.load(crow + row + 1, mask=there, other=0)
-    if not listed:
-        there = there & (stop - start <= heavy)
-        stop = tl.where(there, stop, start)
+    row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     total = tl.zeros((many, tile), dtype=tl.float32)
     for first in range(0, tl.max(stop - start, axis=0), tile):
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
@@ -327,19 +327,17 @@ def product(
     pointers = [x if t is None else t for t in extra]  # anything, where there is nothing to read
     has_loop, has_add, has_scale, has_shift = (t is not None for t in extra)
     block = min(triton.next_power_of_2(width), WIDE)
-    small = x.element_size() < 4
-    tile = (8 if views == 1 else 4) * (2 if small else 1)
-    many = max(
-        1, min(4 if views == 1 or small else 2, 4096 // (tile * block * x.element_size()))
-    )  # what one warp gathers at a time
-    light, heavy = (False, nodes, many, tile, 1), (True, hubs.numel(), 1, 8192 // block, 4)
-    for listed, rows, many, tile, warps in (light, heavy):
+    narrow = x.element_size() < 4
+    tile = (8 if views == 1 else 4) * (2 if narrow else 1)
+    room = 4096 // (tile * block * x.element_size())  # rows that one warp can gather for at a time
+    light = (False, nodes, max(1, min(room, 4 if views == 1 or narrow else 2)), tile, 1)
+    for listed, rows, many, entries, warps in (light, (True, hubs.numel(), 1, 8192 // block, 4)):
         if rows > 0:
             _product_kernel[(triton.cdiv(rows, many), triton.cdiv(width, block))](
                 crow, col, values, x, *pointers, out, hubs, rows, nodes, col.numel(), width,
                 heavy=HEAVY, listed=listed, views=views, far=x.numel() >= 2**31,
                 has_loop=has_loop, has_add=has_add, has_scale=has_scale, has_shift=has_shift, relu=relu,
-                many=many, tile=tile, block=block, num_warps=warps,
+                many=many, tile=entries, block=block, num_warps=warps,
             )  # fmt: skip
     return out
 

@@ -179,6 +179,7 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
             graph.
         dtype: The floating-point type of the result.
     """
+    dtype = torch.float32 if dtype == torch.bfloat16 else dtype  # degrees want more than eight bits
     if weight is not None:
         name, made_of = ("gcn", dtype), (weight, adjacency.row)
         return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order_views(weight.to(dtype))))

@@ -146,9 +146,10 @@ def spmm(adjacency: Adjacency, values: Tensor, x: Tensor) -> Tensor:
     Args:
         adjacency: The pattern.
         values: One value per edge, in row order (``adjacency.order``), of shape ``(E,)``.
-        x: Node features of shape ``(N, F)`` and the same dtype.
+        x: Node features of shape ``(N, F)``.
     """
-    out: Tensor = apply(_SpMM, adjacency, values.to(x.dtype), x)
+    values = values if x.dtype == torch.bfloat16 else values.to(x.dtype)
+    out: Tensor = apply(_SpMM, adjacency, values, x)
     return out
 
 

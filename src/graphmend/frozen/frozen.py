@@ -82,7 +82,8 @@ class FrozenGNN:
         """Whether several views of the graph are best embedded side by side, see :mod:`graphmend.side_by_side`."""
         x = self._data.x
         fast = x.dtype == torch.float32 and has_triton(x.device) and self._data.edge_index.size(1) < 2**30
-        return fast and self.is_ours and self._data.get("edge_weight") is None and takes_views(self._inner)
+        plain = self.is_ours and self._embedding is None and self._data.get("edge_weight") is None
+        return fast and plain and takes_views(self._inner)
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
@@ -209,12 +210,9 @@ class FrozenGNN:
     def _writes(self, caller: Caller) -> list[str]:
         """Run the model once; the names of the tensors it has written into."""
         if self.is_ours:  # they write nothing; do width, type and device fit?
-            x, first = self._data.x, next(self._inner.parameters())
-            if (x.size(1), x.dtype, x.device) != (
-                vars(self._inner)["config"]["in_channels"],
-                first.dtype,
-                first.device,
-            ):
+            x, width = self._data.x, vars(self._inner)["config"]["in_channels"]
+            kinds = {(parameter.dtype, parameter.device) for parameter in self._inner.parameters()}
+            if x.size(1) != width or kinds != {(x.dtype, x.device)}:
                 caller(Data(x=x[:1], edge_index=self._data.edge_index[:, :0]))
             return []
         data = copy.copy(self._data)

@@ -43,7 +43,8 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
     """
     modules = list(model.modules())
     attributes = [(module, dict(vars(module)), _tables(module)) for module in modules]
-    contents = [(group, _flat(group)) for group in _groups(_tensors(model, modules))]
+    groups = _groups(_tensors(model, modules))
+    contents = [(group, [tensor.shape for tensor in group], _flat(group)) for group in groups]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         model.eval()
@@ -59,11 +60,11 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
             for table, content in tables:
                 table.clear()
                 table.extend(content) if isinstance(table, list) else table.update(content)
-        for group, content in contents:
-            if not torch.equal(_flat(group), content):
-                _restore(group, content)
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+        for group, shapes, content in contents:
+            if not _is_same(group, content):
+                _restore(group, shapes, content)
 
 
 def plain(data: Data) -> Data:
@@ -87,9 +88,10 @@ def _tensors(model: nn.Module, modules: list[nn.Module]) -> list[Tensor]:
 
 def _groups(tensors: list[Tensor]) -> list[list[Tensor]]:
     """Tensors that can lie side by side in one: to copy and to compare them takes one call instead of many."""
-    groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    groups: dict[tuple[torch.dtype, torch.device, int], list[Tensor]] = {}
     for tensor in tensors:
-        groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        alone = id(tensor) if tensor.is_quantized else 0  # each has a scale of its own
+        groups.setdefault((tensor.dtype, tensor.device, alone), []).append(tensor)
     return list(groups.values())
 
 
@@ -97,11 +99,20 @@ def _flat(group: list[Tensor]) -> Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in group])
 
 
+def _is_same(group: list[Tensor], content: Tensor) -> bool:
+    try:
+        return torch.equal(_flat(group), content)
+    except RuntimeError:  # there is no memory for a copy, or no copy of what a tensor has become
+        return False
+
+
 @torch.no_grad()
-def _restore(group: list[Tensor], content: Tensor) -> None:
-    for tensor in group:
-        was, content = content[: tensor.numel()].view_as(tensor), content[tensor.numel() :]
-        if not torch.equal(tensor, was):
+def _restore(group: list[Tensor], shapes: list[torch.Size], content: Tensor) -> None:
+    for tensor, shape in zip(group, shapes, strict=True):
+        was, content = content[: shape.numel()].view(shape), content[shape.numel() :]
+        if tensor.shape != shape:
+            tensor.data = was.clone()
+        elif not torch.equal(tensor, was):
             tensor.copy_(was)
 
 

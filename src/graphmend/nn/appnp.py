@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from graphmend.nn.layers import PredictThenPropagate, remember
@@ -33,4 +34,5 @@ class APPNP(PredictThenPropagate):
 
     def diffuse(self, h: Tensor, propagate: Propagation) -> Tensor:
         """Personalised PageRank by power iteration."""
-        return propagate.polynomial(h, pagerank(self.hops, self.alpha, h.device).to(h.dtype))
+        dtype = torch.promote_types(h.dtype, torch.float32)
+        return propagate.polynomial(h, pagerank(self.hops, self.alpha, h.device).to(dtype))

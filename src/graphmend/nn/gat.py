@@ -35,7 +35,8 @@ class AttentionConvolution(nn.Module):
         heads, channels = self.source.shape
         flat = x @ self.weight
         h = flat.view(*flat.shape[:-1], heads, channels)
-        source, target = (flat @ self._ends()).chunk(2, dim=-1)
+        with torch.autocast(x.device.type, enabled=False):  # scores want more than eight bits
+            source, target = (flat.to(self.source.dtype) @ self._ends()).chunk(2, dim=-1)
         if not self.weight_after_softmax and not (self.training and dropout > 0):
             return attend(adjacency, h, source, target, values).flatten(-2) + self.bias
         score = at_columns(adjacency, source) + at_rows(adjacency, target)
@@ -112,6 +113,7 @@ class GAT(nn.Module):
 
     def _values(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> tuple[Adjacency, Tensor]:
         adjacency = Adjacency.of(edge_index, x.size(0))
+        dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
         if edge_weight is None:
-            return adjacency, (~adjacency.is_loop).to(x.dtype)
-        return adjacency, adjacency.order_views(edge_weight.to(x.dtype)).masked_fill(adjacency.is_loop, 0.0)
+            return adjacency, (~adjacency.is_loop).to(dtype)
+        return adjacency, adjacency.order_views(edge_weight.to(dtype)).masked_fill(adjacency.is_loop, 0.0)

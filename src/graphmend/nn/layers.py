@@ -61,8 +61,12 @@ def normalise(norm: nn.Module, x: Tensor) -> Tensor:
 
 def takes_views(model: nn.Module) -> bool:
     """Whether nodes of several views side by side are no more than more nodes to a model in evaluation mode."""
-    heard = any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    return not heard and all(m.track_running_stats for m in model.modules() if isinstance(m, nn.BatchNorm1d))
+    if any(m._forward_hooks or m._forward_pre_hooks for m in model.modules()):
+        return False
+    norms = [norm for m in model.modules() for norm in getattr(m, "norms", ())]
+    return all(
+        type(norm) is nn.Identity or (type(norm) is nn.BatchNorm1d and norm.running_mean is not None) for norm in norms
+    )
 
 
 def is_fixed(conv: nn.Module, norm: nn.Module) -> bool:
@@ -107,7 +111,7 @@ class GraphConvolution(nn.Module):
     def hidden(self, x: Tensor, propagate: Propagation, norm: nn.Module) -> Tensor:
         """The layer with normalisation and ReLU, fused into one where nothing is trained and nobody listens."""
         if not is_fixed(self, norm):
-            return F.relu(norm(self(x, propagate)))
+            return F.relu(normalise(norm, self(x, propagate)))
         scale, shift = affine(norm, self.bias)
         return propagate(x @ self.weight, scale=scale, shift=shift, relu=True)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphmend.errors import require
 from graphmend.memo import remembered
-from graphmend.nn.layers import affine, batch_norms, is_fixed, remember
+from graphmend.nn.layers import affine, batch_norms, is_fixed, normalise, remember
 from graphmend.propagation import Propagation
 from graphmend.sparse import Adjacency, row_sum, spread
 
@@ -33,7 +33,7 @@ class MeanConvolution(nn.Module):
     def hidden(self, x: Tensor, mean: Propagation, norm: nn.Module) -> Tensor:
         """The layer with normalisation and ReLU, fused into one where nothing is trained and nobody listens."""
         if not is_fixed(self, norm):
-            return F.relu(norm(self(x, mean)))
+            return F.relu(normalise(norm, self(x, mean)))
         scale, shift = affine(norm)
         return mean(self.neighbour(x), add=self.root(x), scale=scale, shift=shift, relu=True)
 
@@ -83,15 +83,16 @@ class SAGE(nn.Module):
 
     def _mean(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Propagation:
         adjacency = Adjacency.of(edge_index, x.size(0))
+        dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype  # degrees want more than eight bits
 
         def compute() -> Propagation:
             if edge_weight is None:
-                values = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
+                values = torch.ones(edge_index.size(1), dtype=dtype, device=x.device)
             else:
-                values = adjacency.order_views(edge_weight.to(x.dtype))
-            degree = row_sum(adjacency, values if self.mean == "weights" else (values != 0).to(x.dtype))
+                values = adjacency.order_views(edge_weight.to(dtype))
+            degree = row_sum(adjacency, values if self.mean == "weights" else (values != 0).to(dtype))
             inverse = degree.masked_fill(degree == 0, 1.0).reciprocal()
             return Propagation(adjacency, values * spread(adjacency, inverse))
 
         made_of = (adjacency.row,) if edge_weight is None else (adjacency.row, edge_weight)
-        return remembered(("mean", self.mean, x.dtype), made_of, compute)
+        return remembered(("mean", self.mean, dtype), made_of, compute)

@@ -45,13 +45,10 @@ class Contrastive(Surrogate):
         return {"pull": to_positive, "push": -to_negative}
 
 
-def distance(u: Tensor, v: Tensor) -> Tensor:
-    r"""Mean cosine distance :math:`\frac1N \sum_i (1 - \cos(u_i, v_i))` of rows; a zero row has cosine 0 with all."""
-    return distances(u, v)[0]
-
-
 def distances(z: Tensor, *others: Tensor) -> Tensor:
-    """The mean cosine distance of the rows of ``z`` from those of each of the others."""
+    r"""Mean cosine distance :math:`\frac1N \sum_i (1 - \cos(z_i, u_i))` of the rows of ``z`` from those of each of the
+    others; a zero row has cosine 0 with all.
+    """
     means: Tensor = apply(_MeanCosines, z, *others)
     return 1.0 - means
 
