@@ -4,7 +4,7 @@
 
 T = 10 (8 feature, 2 structure steps), K = 5, hidden 32, on undirected graphs; GCN has 5 layers with batch normalisation
 at arxiv size and 2 elsewhere, GAT 4 heads. Every measurement has a process of its own (on a GPU all share one). The
-time is the median of several adaptations after one to warm up (large graphs on a CPU: of one), the memory the peak
+time is the median of 15 adaptations after one to warm up (larger graphs: of 5, large ones on a CPU: of one), the memory the peak
 above what the process held before (CPU: resident, GPU: all that is allocated, the graph included). Both get the same
 random views; the largest difference of their losses is recorded. Graphs whose data is not there are replaced by random
 ones of the same size and marked as such.
@@ -41,7 +41,7 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None) -> d
     data, is_real = graphs.graph(name, data_dir)
     model = graphs.model(kind, data, name).to(device)
     data = copy.copy(data).to(device)
-    repeats = 1 if data.num_edges > 500_000 and device == "cpu" else 5
+    repeats = 1 if data.num_edges > 500_000 and device == "cpu" else 5 if data.num_edges > 50_000 else 15
     before = _reset_memory(device)
     times: list[dict[str, float]] = []
     for _ in range(1 if repeats == 1 else repeats + 1):
