@@ -4,10 +4,10 @@
 
 T = 10 (8 feature, 2 structure steps), K = 5, hidden 32, on undirected graphs; GCN has 5 layers with batch normalisation
 at arxiv size and 2 elsewhere, GAT 4 heads. Every measurement has a process of its own (on a GPU all share one). The
-time is the median of 15 adaptations after one to warm up (larger graphs: of 5, large ones on a CPU: of one), the memory the peak
-above what the process held before (CPU: resident, GPU: all that is allocated, the graph included). Both get the same
-random views; the largest difference of their losses is recorded. Graphs whose data is not there are replaced by random
-ones of the same size and marked as such.
+time is the median of 15 adaptations after one to warm up (larger graphs: of 5, large ones on a CPU: of one), the
+memory the peak above what the process held before (CPU: resident, GPU: all that is allocated, the graph included).
+Both get the same random views; the largest difference of their losses is recorded. Graphs whose data is not there are
+replaced by random ones of the same size and marked as such.
 """
 
 from __future__ import annotations
