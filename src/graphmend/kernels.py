@@ -213,9 +213,9 @@ def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
     Rows are scaled one factor at a time, so that the product of two tiny norms never turns up.
     """
     if z.dtype in (torch.float32, torch.bfloat16) and len(others) <= 2 and has_triton(z.device):
-        from graphmend import kernels_triton
+        from graphmend import cosines_triton
 
-        return kernels_triton.cosines(z, *others)
+        return cosines_triton.cosines(z, *others)
     if z.dtype == torch.bfloat16:
         return cosines(z.float(), *(other.float() for other in others))
     inverses = torch.stack([_inverse_norms(matrix) for matrix in (z, *others)])
@@ -228,9 +228,9 @@ def cosine_gradients(
 ) -> tuple[Tensor, ...]:
     """Gradients of ``(steps * cosines.sum(1)).sum()`` for all matrices, from what :func:`cosines` found."""
     if z.dtype in (torch.float32, torch.bfloat16) and len(others) <= 2 and has_triton(z.device):
-        from graphmend import kernels_triton
+        from graphmend import cosines_triton
 
-        return kernels_triton.cosine_gradients(z, *others, inverses=inverses, cosines=cosines, steps=steps)
+        return cosines_triton.cosine_gradients(z, *others, inverses=inverses, cosines=cosines, steps=steps)
     if z.dtype == torch.bfloat16:
         wide = [matrix.float() for matrix in (z, *others)]
         grads = cosine_gradients(*wide, inverses=inverses, cosines=cosines, steps=steps)
