@@ -28,6 +28,12 @@ def _leaky(s, slope):
 
 
 @triton.jit
+def _neighbours(x, node, present, column, width):
+    there = present[:, :, None] & (column < width)[None, None, :]
+    return tl.load(x + node[:, :, None] * width + column[None, None, :], mask=there, other=0.0)
+
+
+@triton.jit
 def _forward_kernel(
     crow, col, weight, h, source, target, out, top, inverse, rows, number, entries, heads, groups, width, slope,
     heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
@@ -37,9 +43,8 @@ def _forward_kernel(
     row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     row = row.to(tl.int64)
     column = tl.arange(0, block)
-    inside = column < width
     place = (row * groups + group)[:, None] * width + column[None, :]
-    both = there[:, None] & inside[None, :]
+    both = there[:, None] & (column < width)[None, :]
     mine = tl.load(target + row * groups + group, mask=there, other=0.0)
     most = _leaky(tl.load(source + row * groups + group, mask=there, other=0.0) + mine, slope)
     total = tl.full((many,), 1.0, dtype=tl.float32)
@@ -53,11 +58,7 @@ def _forward_kernel(
         higher = tl.maximum(most, tl.max(tl.where(value > 0, score, float("-inf")), axis=1))
         shrink = tl.exp(most - higher)
         share = value * tl.exp(tl.minimum(score - higher[:, None], 40.0))
-        theirs = tl.load(
-            h + neighbour[:, :, None] * width + column[None, None, :],
-            mask=present[:, :, None] & inside[None, None, :],
-            other=0.0,
-        )
+        theirs = _neighbours(h, neighbour, present, column, width)
         total = total * shrink + tl.sum(share, axis=1)
         gathered = gathered * shrink[:, None] + tl.sum(theirs * share[:, :, None], axis=1)
         most = higher
@@ -79,8 +80,7 @@ def _row_kernel(
     row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     row = row.to(tl.int64)
     column = tl.arange(0, block)
-    inside = column < width
-    both = there[:, None] & inside[None, :]
+    both = there[:, None] & (column < width)[None, :]
     for head in range(heads):
         group = view * heads + head
         node = row * groups + group
@@ -98,11 +98,7 @@ def _row_kernel(
             entry = start[:, None] + first + tl.arange(0, tile)[None, :]
             present = entry < stop[:, None]
             neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * groups + group
-            theirs = tl.load(
-                h + neighbour[:, :, None] * width + column[None, None, :],
-                mask=present[:, :, None] & inside[None, None, :],
-                other=0.0,
-            )
+            theirs = _neighbours(h, neighbour, present, column, width)
             raw = tl.load(source + neighbour, mask=present, other=0.0) + mine[:, None]
             share = tl.exp(tl.minimum(_leaky(raw, slope) - most[:, None], 40.0)) * scale[:, None]
             flow = share * (tl.sum(theirs * slopes_in[:, None, :], axis=2) - dot[:, None])
@@ -126,10 +122,9 @@ def _column_kernel(
     row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     row = row.to(tl.int64)
     column = tl.arange(0, block)
-    inside = column < width
     node = row * groups + group
     place = node[:, None] * width + column[None, :]
-    both = there[:, None] & inside[None, :]
+    both = there[:, None] & (column < width)[None, :]
     mine = tl.load(source + node, mask=there, other=0.0)
     features = tl.load(h + place, mask=both, other=0.0)
     slopes_in = tl.load(grad + place, mask=both, other=0.0)
@@ -143,11 +138,7 @@ def _column_kernel(
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
         present = entry < stop[:, None]
         neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * groups + group
-        theirs = tl.load(
-            grad + neighbour[:, :, None] * width + column[None, None, :],
-            mask=present[:, :, None] & inside[None, None, :],
-            other=0.0,
-        )
+        theirs = _neighbours(grad, neighbour, present, column, width)
         raw = mine[:, None] + tl.load(target + neighbour, mask=present, other=0.0)
         share = tl.exp(tl.minimum(_leaky(raw, slope) - tl.load(top + neighbour, mask=present, other=0.0), 40.0))
         share *= tl.load(inverse + neighbour, mask=present, other=0.0)
