@@ -149,7 +149,7 @@ def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
             from graphmend import kernels_triton
 
             return kernels_triton.row_sums(crow, values, hubs)
-        views = values.view(-1, values.size(-1))
+        views = values if values.dim() == 2 else values.unsqueeze(0)
         sums = [torch.segment_reduce(v, "sum", offsets=crow.long(), unsafe=True, initial=0.0) for v in views]
         return torch.stack(sums).view(*values.shape[:-1], -1)
     return values.new_zeros((*values.shape[:-1], crow.numel() - 1)).index_add_(-1, row, values)
