@@ -17,7 +17,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files import digest, read_safetensors, write_safetensors
 from graphmend.fingerprint import fingerprint
 
-FORMAT = "graphmend-patch-2"
+FORMAT = "graphmend-patch-3"
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -31,7 +31,6 @@ class Patch:
 
     Args:
         before: Fingerprint of the graph the patch belongs to.
-        after: Fingerprint of the mended graph.
         rows: Changed feature rows.
         bits: Exclusive or of those rows' bits.
         removed: Positions of the removed edges, ascending.
@@ -40,7 +39,6 @@ class Patch:
     """
 
     before: str
-    after: str
     rows: Tensor
     bits: Tensor
     removed: Tensor
@@ -55,16 +53,13 @@ class Patch:
         attributes = _edge_attributes(data)
         patch = cls(
             before=fingerprint_of(data),
-            after="",
             rows=rows,
             bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
             removed=removed,
             removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
             added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
         )
-        mended = patch._apply(data, x.detach())
-        object.__setattr__(patch, "after", fingerprint_of(mended, attributes))
-        return patch, mended
+        return patch, patch._apply(data, x.detach())
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
@@ -73,22 +68,33 @@ class Patch:
 
     def revert(self, data: Data) -> Data:
         """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
-        found = fingerprint_of(data, self.removed_attributes)
-        _same(found, self.after, "did not make this graph; revert it on the graph that apply returned")
+        otherwise = "did not make this graph; revert it on the graph that apply returned"
+        require(self._fits(data), f"this patch (graph {self.before[:12]}) {otherwise}")
         out = copy.copy(data)
         out.x = self._flip(data.x)
-        added = self._added.size(0)
-        kept = data.edge_index.size(1) - added
-        total = kept + self.removed.numel()
+        kept = data.edge_index.size(1) - self.num_added
         removed = self.removed.to(data.x.device)
-        old = torch.ones(total, dtype=torch.bool, device=data.x.device)
+        old = torch.ones(kept + self.num_removed, dtype=torch.bool, device=data.x.device)
         old[removed] = False
         for name, value in _edge_attributes(data, self.removed_attributes).items():
-            full = value.new_empty((total, *value.shape[1:]))
+            full = value.new_empty((old.numel(), *value.shape[1:]))
             full[old] = value[:kept]
             full[removed] = self.removed_attributes[name].to(value.device)
             _set_edge_attribute(out, name, full)
+        _same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
         return out
+
+    def _fits(self, data: Data) -> bool:
+        """Whether there is a place for everything; that all is what it was shows in the fingerprint."""
+        bits, total = _as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
+        shapes = {name: value.shape[1:] for name, value in _edge_attributes(data, self.removed_attributes).items()}
+        return (
+            total >= self.num_removed
+            and bool((self.removed < total).all())
+            and bool((self.rows < bits.size(0)).all())
+            and (bits.dtype, bits.shape[1:]) == (self.bits.dtype, self.bits.shape[1:])
+            and shapes == {name: value.shape[1:] for name, value in self.removed_attributes.items()}
+        )
 
     def _apply(self, data: Data, x: Tensor) -> Data:
         out = copy.copy(data)
@@ -136,8 +142,8 @@ class Patch:
         tensors = {"rows": self.rows, "bits": self.bits, "removed": self.removed}
         tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
-        header = {"format": FORMAT, "before": self.before, "after": self.after, "summary": self.summary()}
-        header["checksum"] = digest(tensors, f"{self.before} {self.after}")
+        header = {"format": FORMAT, "before": self.before, "summary": self.summary()}
+        header["checksum"] = digest(tensors, self.before)
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
 
     @classmethod
@@ -151,11 +157,10 @@ class Patch:
             require(not older, f"{path} is a patch of the format {found}, this version reads {FORMAT}; mend again")
             is_patch = found == FORMAT
             require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
-            whole = header["checksum"] == digest(tensors, f"{header['before']} {header['after']}")
+            whole = header["checksum"] == digest(tensors, str(header["before"]))
             require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
             return cls(
                 before=header["before"],
-                after=header["after"],
                 rows=tensors["rows"],
                 bits=tensors["bits"],
                 removed=tensors["removed"],
