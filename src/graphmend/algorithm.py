@@ -95,10 +95,10 @@ class Run:
         try:
             with closing(track(range(self.settings.steps), "mending", progress)) as steps:
                 self._learn(steps, start)
-            removed, added = self._discretise()
+            chosen = self._discretise()
             self.record.forget()
-            patch, mended = Patch.make(self.data, self.x, removed, added)
-            logits = self._predict(mended)
+            patch, mended = Patch.make(self.data, self.x, *self._changes(chosen))
+            logits = self._predict(mended, chosen)
         except _Stopped as stopped:
             _LOG.warning("the graph is left as it was: %s", stopped)
             return unchanged(
@@ -182,16 +182,15 @@ class Run:
         except Exception as error:
             raise _Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error
 
-    def _discretise(self) -> tuple[Tensor, Tensor]:
-        """Lines 14 to 21 of Algorithm 1: among discrete graphs within budget, the one with the lowest loss."""
+    def _discretise(self) -> Tensor | None:
+        """Lines 14 to 21 of Algorithm 1: among discrete flips within budget, those with the lowest loss."""
         if self.limits.binary is not None and any(step.kind == "feature" for step in self.history):
             self.limits.finish(self.x, self.data.x)
             self.rows = Rows.of(self.x)
         if not is_finite(self.x):
             raise _Stopped("the mended features are not finite; take a smaller lr_feature")
-        none = self.data.edge_index[:, :0]
         if self.flips is None:
-            return none[0], none
+            return None
         best, best_loss, chosen = None, math.inf, torch.empty_like(self.flips.p)
         with torch.no_grad():
             for name, flips in self.flips.discrete(self.settings.num_samples, self.generator):
@@ -204,7 +203,12 @@ class Run:
                     best, best_loss = flips, loss
         if best is None:
             raise _Stopped("the surrogate loss of every discrete graph is not finite")
-        return self.flips.changes(best)
+        return best
+
+    def _changes(self, flips: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Positions of the edges that go, and the edges that come."""
+        none = self.data.edge_index[:, :0]
+        return (none[0], none) if self.flips is None or flips is None else self.flips.changes(flips)
 
     def _score(self, chosen: Tensor) -> Tensor:
         assert self.flips is not None
@@ -227,10 +231,15 @@ class Run:
         return torch.autocast(self.x.device.type, torch.bfloat16, cache_enabled=False)
 
     @torch.no_grad()
-    def _predict(self, mended: Data) -> Tensor:
-        graph = copy.copy(mended)
-        graph.x = self.rows
-        logits = self.frozen.predict(graph)
+    def _predict(self, mended: Data, flips: Tensor | None) -> Tensor:
+        """Logits on the mended graph; to our own backbones, an edge of weight 0 is none."""
+        if self.frozen.is_ours:
+            presence = None if self.flips is None or flips is None else self.flips.presence(flips.to(self.x.dtype))
+            logits = self.frozen(self.rows, self.edge_index, presence)
+        else:
+            graph = copy.copy(mended)
+            graph.x = self.rows
+            logits = self.frozen.predict(graph)
         finite = logits.isfinite()
         if not bool(finite.all()) and not torch.equal(finite, self.frozen.predict(self.data).isfinite()):
             raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")

@@ -75,15 +75,8 @@ class FrozenGNN:
         self._way: Way | None = None
         self._written: list[str] = []
         self._takes_rows: bool | None = None
+        self.takes_views = False  #: whether several views are best embedded side by side, found out inside
         self.is_ours = type(inner) in BACKBONES.values() and not getattr(inner, "config", {}).get("released")
-
-    @property
-    def takes_views(self) -> bool:
-        """Whether several views of the graph are best embedded side by side, see :mod:`graphmend.side_by_side`."""
-        x = self._data.x
-        fast = x.dtype == torch.float32 and has_triton(x.device) and self._data.edge_index.size(1) < 2**30
-        plain = self.is_ours and self._embedding is None and self._data.get("edge_weight") is None
-        return fast and plain and takes_views(self._inner)
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
@@ -94,6 +87,7 @@ class FrozenGNN:
             stack.enter_context(frozen_model(self._inner))
             stack.enter_context(remembering())
             self._forward = Caller(self._inner)
+            self.takes_views = self._may_take_views()
             self._trial()
             self._stack = stack.pop_all()
         return self
@@ -133,6 +127,12 @@ class FrozenGNN:
     def is_faster_with_weights(self) -> bool:
         """Whether weights of 1 spare the model its own, slower message passing."""
         return self._choose_way() is patched
+
+    def _may_take_views(self) -> bool:
+        x = self._data.x
+        fast = x.dtype == torch.float32 and has_triton(x.device) and self._data.edge_index.size(1) < 2**30
+        plain = self.is_ours and self._embedding is None and self._data.get("edge_weight") is None
+        return fast and plain and takes_views(self._inner)
 
     def _caller(self) -> Caller:
         require(self._stack is not None, "a FrozenGNN is used inside its with block")

@@ -21,7 +21,9 @@ def untouched_rng(seed: int) -> Iterator[None]:
     cuda = torch.cuda.get_rng_state_all() if has_cuda else None
     cpu, python, legacy_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed tells devices that are not there, too, and long
+        if cuda is not None:
+            torch.cuda.manual_seed_all(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (user models may draw from it)
         yield
