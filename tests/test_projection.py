@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmend.edges import project
+from graphmend.edges import by_sorting, project
 from graphs import DEVICES, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,6 +44,12 @@ def exact(values: Vector, budget: float) -> Vector:
 
 
 def assert_projected(p: Tensor, budget: float) -> None:
+    assert_is_projection(project, p, budget)
+    if 0 < budget < p.numel():
+        assert_is_projection(by_sorting, p, budget)
+
+
+def assert_is_projection(project: Callable[[Tensor, float], Tensor], p: Tensor, budget: float) -> None:
     before = p.clone()
     out = project(p, budget)
     assert out.dtype == p.dtype and out.shape == p.shape and torch.equal(p, before)

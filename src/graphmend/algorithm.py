@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from graphmend.adaptation import Adaptation, Candidate, Step, unchanged
 from graphmend.checks import is_finite
-from graphmend.edges import EdgeFlips
+from graphmend.edges import MANY, EdgeFlips
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen import FrozenGNN
 from graphmend.limits import Limits
@@ -40,15 +40,6 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@contextmanager
-def _wanting_gradients(variable: Tensor) -> Iterator[None]:
-    variable.requires_grad_(True)
-    try:
-        yield
-    finally:
-        variable.requires_grad_(False)
-
-
 def _is_known(surrogate: Surrogate) -> bool:
     if isinstance(surrogate, Sum):
         return all(map(_is_known, surrogate.parts))
@@ -57,6 +48,12 @@ def _is_known(surrogate: Surrogate) -> bool:
 
 class _Stopped(Exception):
     """The surrogate cannot be followed any further."""
+
+
+class _Loss(NamedTuple):
+    total: Tensor
+    terms: dict[str, Tensor]
+    rows: Rows  #: the features it was computed from
 
 
 class Run:
@@ -80,7 +77,6 @@ class Run:
         self.rows = Rows.of(self.x)  # the same with its linear maps, made anew whenever X' changes
         self.shares = _is_known(self.surrogate)  # a stranger may look for gradients of its own
         self.edge_index = data.edge_index if self.flips is None else self.flips.edge_index
-        self.views = torch.Generator(device=data.x.device)  # for the discrete graphs
         self.record = self._recorder()
         needs_ones = self.flips is None and (self.record.enabled or frozen.is_faster_with_weights())
         self.ones = self.x.new_ones(data.edge_index.size(1)) if needs_ones else None
@@ -132,8 +128,7 @@ class Run:
                 break
             if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
                 assert update_x is not None
-                kind, terms, norm = "feature", *self.record("feature", partial(self._feature_step, update_x))
-                self.rows = Rows.of(self.x)
+                kind, terms, norm = "feature", *self._feature_step(update_x)
             else:
                 assert self.flips is not None and update_p is not None
                 kind, terms, norm = "edge", *self._edge_step(self.flips, update_p)
@@ -141,38 +136,59 @@ class Run:
 
     def _feature_step(self, update: FeatureAdam) -> tuple[dict[str, Tensor], Tensor]:
         """Lines 6 to 8: the terms of the loss, and the norm of the gradient that was followed."""
-        with _wanting_gradients(self.x):
-            self.rows = Rows.of(self.x)
-            terms, loss = self._loss()
-            gradient = self._following("features; set feature_steps=0", loss, self.rows.gradient)
-        norm = update.step(gradient)
-        self.limits.project(self.x, self.data.x)
-        return terms, norm
+        with self._wanting_gradients(self.x):
+            loss = self.record("loss", self._loss)
+            norm = self.record("feature", lambda: self._follow_features(loss, update))
+        self.rows = Rows.of(self.x)
+        return loss.terms, norm
+
+    def _follow_features(self, loss: _Loss, update: FeatureAdam) -> Tensor:
+        gradient = partial(loss.rows.gradient, again=self.record.enabled)
+        norm = update.step(self._following("features; set feature_steps=0", loss.total, gradient))
+        with torch.no_grad():
+            self.limits.project(self.x, self.data.x)
+        return norm
 
     def _edge_step(self, flips: EdgeFlips, update: Update) -> tuple[dict[str, Tensor], Tensor]:
         """Lines 9 to 12."""
+        with self._wanting_gradients(flips.p):
+            loss = self.record("loss", self._loss)
+            norm = self.record("edge", lambda: self._follow_edges(loss, flips, update))
+        return loss.terms, norm
+
+    def _follow_edges(self, loss: _Loss, flips: EdgeFlips, update: Update) -> Tensor:
         p = flips.p
         if p.numel() == 0:  # no edge may change
-            return self._loss()[0], p.new_zeros(())
-        if self.record.enabled:  # X'W belongs into the recording
-            self.rows = Rows.of(self.x)
-        terms, p.grad = self.record("edge", lambda: self._edge_gradient(p))
-        update.step()
+            return p.new_zeros(())
+        gradient = partial(torch.autograd.grad, inputs=p, allow_unused=True, retain_graph=self.record.enabled)
+        found = self._following("edges; set edge_steps=0", loss.total, gradient)[0]
+        found = torch.zeros_like(p) if found is None else found
+        update(found)
         flips.step_back()
-        return terms, torch.linalg.vector_norm(p.grad)
+        norm: Tensor = torch.linalg.vector_norm(found)
+        return norm
 
-    def _edge_gradient(self, p: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        with _wanting_gradients(p):
-            terms, loss = self._loss()
-            gradient = self._following(
-                "edges; set edge_steps=0", loss, lambda loss: torch.autograd.grad(loss, p, allow_unused=True)[0]
-            )
-        return terms, torch.zeros_like(p) if gradient is None else gradient
+    @contextmanager
+    def _wanting_gradients(self, variable: Tensor) -> Iterator[None]:
+        """Inside, the loss can be followed along a variable; once recorded, along features and edges."""
+        both = [self.x] if self.flips is None else [self.x, self.flips.p]
+        variables = both if self.record.enabled else [variable]
+        for wanting in variables:
+            wanting.requires_grad_(True)
+        try:
+            yield
+        finally:
+            for wanting in variables:
+                wanting.requires_grad_(False)
 
-    def _loss(self) -> tuple[dict[str, Tensor], Tensor]:
+    def _loss(self) -> _Loss:
+        """The loss of the relaxed graph."""
+        if self.x.requires_grad:
+            self.rows = Rows.of(self.x)  # with gradients
         presence = self.ones if self.flips is None else self.flips.presence()
         terms = self._terms(self._graph(presence), self.generator)
-        return {name: value.detach() for name, value in terms.items()}, torch.stack(list(terms.values())).sum()
+        total = torch.stack(list(terms.values())).sum()
+        return _Loss(total, {name: value.detach() for name, value in terms.items()}, self.rows)
 
     def _following(self, what: str, loss: Tensor, gradient: Callable[[Tensor], T]) -> T:
         if not loss.requires_grad:
@@ -191,13 +207,15 @@ class Run:
             raise _Stopped("the mended features are not finite; take a smaller lr_feature")
         if self.flips is None:
             return None
-        best, best_loss, chosen = None, math.inf, torch.empty_like(self.flips.p)
+        best, best_loss = None, math.inf
+        draws = torch.Generator(device=self.x.device)
+        draws.set_state(self.generator.get_state())
         with torch.no_grad():
-            for name, flips in self.flips.discrete(self.settings.num_samples, self.generator):
-                chosen.copy_(flips)
-                self.views.manual_seed(self.seed)  # the same views for all
-                found = torch.stack([self.record("discrete", lambda: self._score(chosen)), flips.sum()])
-                loss, number = found.tolist()
+            for name, flips in self.flips.discrete(self.settings.num_samples, draws):
+                self.flips.become(flips)
+                self.generator.manual_seed(self.seed)  # the same views for all
+                scored = self.record("loss", self._loss)
+                loss, number = torch.stack([scored.total, flips.sum()]).tolist()
                 self.candidates.append(Candidate(name, loss, int(number)))
                 if math.isfinite(loss) and loss < best_loss:
                     best, best_loss = flips, loss
@@ -209,10 +227,6 @@ class Run:
         """Positions of the edges that go, and the edges that come."""
         none = self.data.edge_index[:, :0]
         return (none[0], none) if self.flips is None or flips is None else self.flips.changes(flips)
-
-    def _score(self, chosen: Tensor) -> Tensor:
-        assert self.flips is not None
-        return torch.stack(list(self._terms(self._graph(self.flips.presence(chosen)), self.views).values())).sum()
 
     def _terms(self, graph: Data, generator: torch.Generator) -> dict[str, Tensor]:
         try:
@@ -249,16 +263,14 @@ class Run:
         """Recordings are for our own backbones and loss, on graphs so small that launching takes the longer part."""
         known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
         known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.takes_views
-        small = self.edge_index.size(1) < 5_000_000
-        if not (self.x.is_cuda and known and small and self.limits.is_empty()):
+        if not (self.x.is_cuda and known and self.edge_index.size(1) < MANY and self.limits.is_empty()):
             return Recorder([], (), enabled=False)
         adjacency = Adjacency.of(self.edge_index, self.x.size(0))
         shape = (str(self.frozen.model), self.x.shape, self.x.dtype, self.x.device, self.edge_index.size(1))
         hubs = [pattern.hubs.numel() for pattern in (adjacency.pattern, adjacency.transpose)]
         kernels = (adjacency.is_symmetric, adjacency.perm is None, *hubs)
-        generators = [self.generator, self.views]
         about = (self.surrogate, self.flips is None, self.settings.activations)
-        return Recorder(generators, (*shape, *kernels, *about), enabled=True)
+        return Recorder([self.generator], (*shape, *kernels, *about), enabled=True, small=self.x.numel() < 1 << 23)
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)
@@ -284,8 +296,9 @@ class Run:
         )
 
     def _record(self, index: int, kind: str, terms: dict[str, Tensor], norm: Tensor, start: float) -> None:
-        flipped = norm.new_zeros(()) if self.flips is None else self.flips.p.sum()
-        *losses, size, flips = torch.stack([*terms.values(), norm, flipped]).tolist()  # one wait for the device
+        flipped = [] if self.flips is None or kind == "feature" else [self.flips.p.sum()]
+        before = self.history[-1].flipped if self.history else 0.0
+        *losses, size, flips = [*torch.stack([*terms.values(), norm, *flipped]).tolist(), before][: len(terms) + 2]
         values, seconds = dict(zip(terms, losses, strict=True)), time.perf_counter() - start
         if not all(map(math.isfinite, losses)):
             raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")

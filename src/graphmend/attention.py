@@ -22,11 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.functions import apply
+from graphmend.functions import apply, asked_for
 from graphmend.kernels import has_triton, hop, row_sums, sampled_product
 from graphmend.sparse import Adjacency, highest_score
 
-__all__ = ["attend"]
+__all__ = ["WIDEST", "attend"]
+
+WIDEST = 256  # columns of a head that the fused kernels take
 
 
 def attend(
@@ -44,7 +46,7 @@ def attend(
     """
     if h.dtype in (torch.bfloat16, torch.float16):
         return attend(adjacency, h.float(), source.float(), target.float(), weight.float(), slope).to(h.dtype)
-    fused = h.dtype == torch.float32 and h.size(-1) <= 256 and has_triton(h.device)
+    fused = h.dtype == torch.float32 and h.size(-1) <= WIDEST and has_triton(h.device)
     if h.dim() == 4 and not fused:
         views = zip(h.unbind(1), source.unbind(1), target.unbind(1), weight, strict=True)
         return torch.stack([attend(adjacency, *view, slope) for view in views], dim=1)
@@ -103,8 +105,9 @@ class _Attend(torch.autograd.Function):
         grad = grad.contiguous()
         inner = torch.linalg.vecdot(grad, out)
         found = sampled_product(a.pattern, grad, h).sub_(inner.index_select(0, a.row))
-        grad_weight = found * share if ctx.needs_input_grad[4] else None
-        if not any(ctx.needs_input_grad[1:4]):
+        *for_rest, for_weight, _ = asked_for(ctx)
+        grad_weight = found * share if for_weight else None
+        if not any(for_rest):
             return None, None, None, None, grad_weight, None
         leaky = torch.ops.aten.leaky_relu_backward
         found = leaky(found.mul_(attention), before, ctx.slope, False)
@@ -136,10 +139,11 @@ class _FusedAttend(torch.autograd.Function):
         a: Adjacency = ctx.a
         h, source, target, weight, out, top, inverse = ctx.saved_tensors
         grad, saved = grad.contiguous(), (h, source, target, top, inverse)
+        *for_rest, for_weight, _ = asked_for(ctx)
         inner, grad_target, grad_weight = attention_triton.by_row(
-            grad, out, weight, *saved, a.pattern, ctx.slope, ctx.needs_input_grad[4]
+            grad, out, weight, *saved, a.pattern, ctx.slope, for_weight
         )
-        if not any(ctx.needs_input_grad[1:4]):
+        if not any(for_rest):
             return None, None, None, None, grad_weight, None
         turned = a.transposed(weight)
         grad_h, grad_source = attention_triton.by_column(grad, inner, turned, *saved, a.transpose, ctx.slope)

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmend.kernels import Pattern
-from graphmend.kernels_triton import HEAVY, rows_of_program, where_it_lies
+from graphmend.kernels_triton import HEAVY, pieces, power_of_2, rows_of_program, where_it_lies
 
 __all__ = ["by_column", "by_row", "forward"]
 
@@ -164,12 +164,12 @@ class _Shape(NamedTuple):
 
     def launches(self, pattern: Pattern) -> Iterator[tuple[int, dict[str, int]]]:
         """How many programs take the ordinary rows, how many the hubs, and how each of them goes about it."""
-        block = triton.next_power_of_2(self.width)
+        block = power_of_2(self.width)
         light = (False, self.nodes, max(1, min(4, 128 // block)), 8, 1)
         for listed, rows, many, tile, warps in (light, (True, pattern.hubs.numel(), 1, max(8, 4096 // block), 4)):
             if rows > 0:
                 how = {"number": rows, "listed": listed, "many": many, "tile": tile, "block": block}
-                yield triton.cdiv(rows, many), {**how, "heavy": HEAVY, "num_warps": warps}
+                yield pieces(rows, many), {**how, "heavy": HEAVY, "num_warps": warps}
 
 
 @where_it_lies

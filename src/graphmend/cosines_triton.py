@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphmend.kernels_triton import where_it_lies
+from graphmend.kernels_triton import pieces, power_of_2, where_it_lies
 
 __all__ = ["cosine_gradients", "cosines"]
 
@@ -80,7 +80,7 @@ def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
     found = torch.empty((len(others), nodes), dtype=torch.float32, device=z.device)
     tile, block = _rows_at_a_time(width)
     three = (*matrices, z)[:3]
-    _cosine_kernel[(triton.cdiv(nodes, tile),)](
+    _cosine_kernel[(pieces(nodes, tile),)](
         *three, inverses, found, nodes, width, *(t.stride(0) for t in three),
         two=len(others) == 2, tile=tile, block=block,
     )  # fmt: skip
@@ -96,7 +96,7 @@ def cosine_gradients(
     three = (*(_rows_in_one_piece(t) for t in (z, *others)), z)[:3]
     grads = torch.empty((1 + len(others), nodes, width), dtype=z.dtype, device=z.device)
     tile, block = _rows_at_a_time(width)
-    _cosine_gradient_kernel[(triton.cdiv(nodes, tile),)](
+    _cosine_gradient_kernel[(pieces(nodes, tile),)](
         *three, inverses, cosines, steps, grads, nodes, width, nodes * width, *(t.stride(0) for t in three),
         two=len(others) == 2, tile=tile, block=block,
     )  # fmt: skip
@@ -108,5 +108,5 @@ def _rows_in_one_piece(x: Tensor) -> Tensor:
 
 
 def _rows_at_a_time(width: int) -> tuple[int, int]:
-    block = triton.next_power_of_2(width)
+    block = power_of_2(width)
     return max(1, 4096 // block), block

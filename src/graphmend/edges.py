@@ -21,6 +21,7 @@ from graphmend.sparse import Adjacency
 
 SPACES = ("existing", "random_block")
 DIRECTED = ("delete", "reverse")
+MANY = 5_000_000  # numbers that a GPU sorts sooner than it answers questions
 
 
 def project(p: Tensor, budget: float) -> Tensor:
@@ -31,8 +32,8 @@ def project(p: Tensor, budget: float) -> Tensor:
     method ends after a few steps; one that leaves the bracket :math:`p_{(\lceil B \rceil)} - 1 \le \gamma \le
     p_{(\lfloor B \rfloor + 1)}`, narrowed at every step, is replaced by bisection.
     """
-    if p.is_cuda and p.numel() < 100_000:  # the few numbers are sooner there and back than looked at one by one
-        return project(p.cpu(), budget).to(p.device)
+    if p.is_cuda and 0 < budget < p.numel() < MANY:
+        return by_sorting(p, budget)
     clipped = p.clamp(0.0, 1.0)
     if p.numel() <= budget or float(clipped.sum(dtype=torch.float64)) <= budget:
         return clipped
@@ -60,6 +61,26 @@ def project(p: Tensor, budget: float) -> Tensor:
         step = gamma + (total - budget) / slope if slope else math.inf
         gamma = step if lower < step < upper else 0.5 * (lower + upper)
     return (wide - gamma).clamp_(0.0, 1.0).to(p.dtype)
+
+
+def by_sorting(p: Tensor, budget: float) -> Tensor:
+    """:func:`project` for ``0 < budget < p.numel()`` without a question to the device on the way.
+
+    Sorted values and their running sums give the sum at all of its kinks; between the two next to the budget it is a
+    straight line.
+    """
+    values = p.double().sort().values
+    pivot = values[-math.ceil(budget)]
+    values, wide = ((t - pivot).clamp_(-4.0, 4.0) for t in (values, p.double()))
+    kinks, sums = torch.cat([values - 1.0, values]), F.pad(values.cumsum(0), (1, 0))
+    ones, rest = torch.searchsorted(values, kinks + 1.0), torch.searchsorted(values, kinks, right=True)
+    totals = values.numel() - ones + sums[ones] - sums[rest] - kinks * (ones - rest)
+    over, within = totals >= budget, totals <= budget
+    left, right = kinks.where(over, -torch.inf).amax(), kinks.where(within, torch.inf).amin()
+    high, low = totals.where(over, torch.inf).amin(), totals.where(within, -torch.inf).amax()
+    share = torch.where(high > low, (high - budget) / (high - low), 1.0)
+    gamma = torch.lerp(left, right, share)
+    return torch.where(pivot + gamma > 0, wide.sub_(gamma).to(p.dtype), p).clamp_(0.0, 1.0)
 
 
 def _ranked(values: Tensor, *ranks: int) -> list[float]:
@@ -129,7 +150,7 @@ class EdgeFlips:
         source, target = edge_index
         undirected = adjacency.is_symmetric
         free = source != target
-        total: float = int(free.sum())
+        total: float = int(free.sum()) if adjacency.has_loops else free.numel()
         if undirected:
             total //= 2
             candidate, number = _undirected_candidates(adjacency, frozen)
@@ -192,18 +213,21 @@ class EdgeFlips:
         return torch.stack([first, torch.where(last == first, entries.numel(), last)])
 
     def step_back(self) -> None:
-        """Project ``p`` onto the budget, in place: the leaf stays the same tensor."""
+        """Project ``p`` onto the budget."""
+        self.become(project(self.p.detach(), self.budget))
+
+    def become(self, p: Tensor) -> None:
+        """Take other values, in place: the leaf stays the same tensor."""
         with torch.no_grad():
-            self.p.copy_(project(self.p, self.budget))
-            if self._now is not None:
-                self._now.copy_(self.presence(self.p))
+            self.p.copy_(p)
+        self._now = None
 
     def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
         """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.
 
         A sample that exceeds the budget loses flips at random until it fits.
         """
-        p = self.p.detach()
+        p = self.p.detach().clone()  # whoever gets the flips may try them on
         yield "identity", torch.zeros_like(p, dtype=torch.bool)
         if self.budget == 0 or not bool((p > 0).any()):
             return
@@ -259,7 +283,8 @@ def _undirected_candidates(adjacency: Adjacency, frozen: Tensor | None) -> tuple
     rank = (upper.cumsum(0) - 1).masked_fill_(~upper, -1).to(adjacency.row.dtype)
     rank = torch.maximum(rank, adjacency.transposed(rank))
     inverse = adjacency.inverse_perm
-    return (rank if inverse is None else rank.index_select(0, inverse)), int(upper.sum())
+    number = upper.numel() // 2 if frozen is None and not adjacency.has_loops else int(upper.sum())
+    return (rank if inverse is None else rank.index_select(0, inverse)), number
 
 
 def _upward_candidates(edge_index: Tensor, num_nodes: int, frozen: Tensor | None) -> tuple[Tensor, int]:

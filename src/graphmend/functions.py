@@ -1,4 +1,4 @@
-"""Calling hand-written autograd functions only where there is something to differentiate."""
+"""Calling hand-written autograd functions, forward and backward, only where there is something to differentiate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["apply"]
+__all__ = ["apply", "asked_for"]
 
 
 class _NoContext:
@@ -31,3 +31,17 @@ def apply(function: Any, *args: Any) -> Any:
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
         return function.apply(*args)
     return function.forward(_NoContext(), *args)
+
+
+def asked_for(ctx: Any) -> list[bool]:
+    """For which inputs somebody waits for a gradient in this very backward pass.
+
+    ``ctx.needs_input_grad`` also names those that could have one: ``autograd.grad`` may ask for others only.
+    """
+    nodes = (node for node, _ in ctx.next_functions if node is not None)
+    return [needs and _will_run(next(nodes)) for needs in ctx.needs_input_grad]
+
+
+def _will_run(node: Any) -> bool:
+    is_leaf = hasattr(node, "variable")  # of which the engine does not tell
+    return is_leaf or torch._C._will_engine_execute_node(node)

@@ -40,6 +40,16 @@ def where_it_lies(launch: Callable[Concatenate[Tensor, P], T]) -> Callable[Conca
     return launched
 
 
+def pieces(total: int, size: int) -> int:
+    """How many pieces of a size it takes; Triton's own function takes longer than a kernel."""
+    return -(-total // size)
+
+
+def power_of_2(number: int) -> int:
+    """The next one."""
+    return 1 << (number - 1).bit_length()
+
+
 @triton.jit
 def rows_of_program(crow, rows, number, listed: tl.constexpr, heavy: tl.constexpr, many: tl.constexpr):
     """The rows a program takes, all but the hubs or those listed, and where their entries start and stop."""
@@ -199,7 +209,7 @@ def _cut_kernel(grad, out, scale, found, number, width, has_scale: tl.constexpr,
 def cut(grad: Tensor, out: Tensor, scale: Tensor | None) -> Tensor:
     """``grad * scale`` where ``out`` is positive, 0 elsewhere."""
     found, tile = torch.empty_like(grad), 1024
-    _cut_kernel[(triton.cdiv(grad.numel(), tile),)](
+    _cut_kernel[(pieces(grad.numel(), tile),)](
         grad, out, grad if scale is None else scale, found, grad.numel(), grad.size(-1),
         has_scale=scale is not None, tile=tile,
     )  # fmt: skip
@@ -227,14 +237,14 @@ def product(
     extra = [None if t is None else t.contiguous() for t in (loop, add, scale, shift)]
     pointers = [x if t is None else t for t in extra]  # anything, where there is nothing to read
     has_loop, has_add, has_scale, has_shift = (t is not None for t in extra)
-    block = min(triton.next_power_of_2(width), WIDE)
+    block = min(power_of_2(width), WIDE)
     narrow = x.element_size() < 4
     tile = (8 if views == 1 else 4) * (2 if narrow else 1)
     room = 4096 // (tile * block * x.element_size())  # rows that one warp can gather for at a time
     light = (False, nodes, max(1, min(room, 4 if views == 1 or narrow else 2)), tile, 1)
     for listed, rows, many, entries, warps in (light, (True, hubs.numel(), 1, 8192 // block, 4)):
         if rows > 0:
-            _product_kernel[(triton.cdiv(rows, many), triton.cdiv(width, block))](
+            _product_kernel[(pieces(rows, many), pieces(width, block))](
                 crow, col, values, x, *pointers, out, hubs, rows, nodes, col.numel(), width,
                 heavy=HEAVY, listed=listed, views=views, far=x.numel() >= 2**31,
                 has_loop=has_loop, has_add=has_add, has_scale=has_scale, has_shift=has_shift, relu=relu,
@@ -248,8 +258,8 @@ def sampled_product(row: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Te
     """Row of the left times row of the right factor, for every entry."""
     width, views = left.size(-1), left.size(1) if left.dim() == 3 else 1
     out = torch.empty((*left.shape[1:-1], col.numel()), dtype=torch.float32, device=left.device)
-    tile, block = 32, min(triton.next_power_of_2(width), 64)
-    _sampled_kernel[(triton.cdiv(col.numel(), tile), views)](
+    tile, block = 32, min(power_of_2(width), 64)
+    _sampled_kernel[(pieces(col.numel(), tile), views)](
         row, col, left.contiguous(), right.contiguous(), out, col.numel(), width, views * width,
         tile=tile, block=block, num_warps=2,
     )  # fmt: skip
@@ -263,7 +273,7 @@ def row_sums(crow: Tensor, values: Tensor, hubs: Tensor, root: bool = False) -> 
     out = torch.empty((*values.shape[:-1], nodes), dtype=values.dtype, device=values.device)
     for listed, rows, many, tile in ((False, nodes, 64, 16), (True, hubs.numel(), 1, 1024)):
         if rows > 0:
-            _row_sum_kernel[(triton.cdiv(rows, many), _views(values))](
+            _row_sum_kernel[(pieces(rows, many), _views(values))](
                 crow, values, out, hubs, rows, nodes, values.size(-1), root=root,
                 heavy=HEAVY, listed=listed, many=many, tile=tile, num_warps=4,
             )  # fmt: skip
@@ -275,7 +285,7 @@ def scaled(row: Tensor, col: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
     """``scale_i weight_ij scale_j`` for every entry."""
     weight, scale = weight.contiguous(), scale.contiguous()
     out, entries, tile = torch.empty_like(weight), weight.size(-1), 1024
-    _scaled_kernel[(triton.cdiv(entries, tile), _views(weight))](
+    _scaled_kernel[(pieces(entries, tile), _views(weight))](
         row, col, scale, weight, out, scale.size(-1), entries, tile=tile
     )
     return out
@@ -286,7 +296,7 @@ def gathered(values: Tensor, index: Tensor) -> Tensor:
     """``values[..., index]``."""
     out = torch.empty((*values.shape[:-1], index.numel()), dtype=values.dtype, device=values.device)
     tile = 1024
-    _gathered_kernel[(triton.cdiv(index.numel(), tile), _views(values))](
+    _gathered_kernel[(pieces(index.numel(), tile), _views(values))](
         values.contiguous(), index, out, values.size(-1), index.numel(), tile=tile
     )
     return out

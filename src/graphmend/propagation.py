@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.functions import apply
+from graphmend.functions import apply, asked_for
 from graphmend.kernels import cut, gathered, hop, inverse_root_degrees, row_sums, sampled_product, scaled
 from graphmend.memo import remembered
 from graphmend.sparse import Adjacency
@@ -117,9 +117,10 @@ class _Hop(torch.autograd.Function):
             grad = cut(grad, out, scale)
         elif scale is not None:
             grad = grad * scale
-        grad_values, grad_loop = a.entry_gradients(loop, grad, x) if x is not None else (None, None)
-        grad_x = a.back(values, loop, grad) if ctx.needs_input_grad[3] else None
-        return None, grad_values, grad_loop, grad_x, grad if ctx.needs_input_grad[4] else None, None, None, None
+        _, for_values, _, for_x, for_add, *_ = asked_for(ctx)
+        grad_values, grad_loop = a.entry_gradients(loop, grad, x) if for_values else (None, None)
+        grad_x = a.back(values, loop, grad) if for_x else None
+        return None, grad_values, grad_loop, grad_x, grad if for_add else None, None, None, None
 
 
 class _Polynomial(torch.autograd.Function):
@@ -146,9 +147,10 @@ class _Polynomial(torch.autograd.Function):
         a: Propagation = ctx.a
         values, loop, coefficients, *powers = ctx.saved_tensors
         grad_values = grad_loop = None
+        _, for_values, *_ = asked_for(ctx)
         now = grad * coefficients[-1]
         for k in reversed(range(coefficients.numel() - 1)):
-            if powers:
+            if for_values:
                 more, more_loop = a.entry_gradients(loop, now, powers[k])
                 grad_values = more if grad_values is None else grad_values.add_(more)
                 if more_loop is not None:

@@ -80,14 +80,16 @@ class Rows(Tensor):
 
     @classmethod
     def _make(cls, x: Tensor, order: Tensor | None, known: dict[Any, _Map]) -> Rows:
-        self: Rows = _Wrap.apply(x, order)  # type: ignore[no-untyped-call]
+        differentiable = x.requires_grad and torch.is_grad_enabled()
+        self: Rows = _Wrap.apply(x, order) if differentiable else _by_name(x)  # type: ignore[no-untyped-call, assignment]
         self._x, self._order, self._known = x, order, known
         return self
 
-    def gradient(self, loss: Tensor) -> RowGradient:
-        """The gradient of a loss for the features."""
+    def gradient(self, loss: Tensor, *, again: bool = False) -> RowGradient:
+        """The gradient of a loss for the features; with ``again``, there may be other gradients of it later."""
         maps = [found for found in self._known.values() if found.out.requires_grad]
-        direct, *through = torch.autograd.grad(loss, [self._x, *(found.out for found in maps)], allow_unused=True)
+        inputs = [self._x, *(found.out for found in maps)]
+        direct, *through = torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=again)
         dtype = self._x.dtype  # the maps have another one under autocast
         used = [(grad.to(dtype), found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
         if not used:
@@ -148,15 +150,20 @@ class Rows(Tensor):
         return out if self._order is None else out.index_select(0, self._order)
 
 
+def _by_name(x: Tensor) -> Tensor:
+    """A tensor that looks like ``x``; nothing is allocated."""
+    make: Any = Tensor._make_wrapper_subclass
+    out: Tensor = make(Rows, x.shape, dtype=x.dtype, device=x.device)
+    return out
+
+
 class _Wrap(torch.autograd.Function):
-    """A tensor by name only, nothing is allocated; gradients that reach it directly go on to the features."""
+    """A tensor by name only; gradients that reach it directly go on to the features."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor | None) -> Tensor:
         ctx.order = order
-        make: Any = Tensor._make_wrapper_subclass
-        out: Tensor = make(Rows, x.shape, dtype=x.dtype, device=x.device)
-        return out
+        return _by_name(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

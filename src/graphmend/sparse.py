@@ -17,11 +17,10 @@ import weakref
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.functions import apply
+from graphmend.functions import apply, asked_for
 from graphmend.kernels import Pattern, gathered, head_sums, hop, row_sums, sampled_product
 
 __all__ = ["Adjacency", "at_columns", "at_rows", "edge_softmax", "head_sum", "row_sum", "spmm", "spread"]
@@ -42,15 +41,13 @@ class Adjacency:
         self.num_nodes = num_nodes
         self.perm: Tensor | None = None if is_sorted else torch.argsort(key, stable=True).to(index)
         self.row, self.col = self.order(target.to(index)), self.order(source.to(index))
-        self.crow = _offsets(target, num_nodes, index)
+        self.crow = _offsets(self.row, num_nodes)
         # The transposed pattern: entry k of the transpose is entry tperm[k] of the pattern.
         self.tperm = torch.argsort(self.col, stable=True).to(index)
-        crow_t, col_t = _offsets(source, num_nodes, index), self.row.index_select(0, self.tperm)
-        self.is_symmetric = torch.equal(crow_t, self.crow) and torch.equal(col_t, self.col)
+        row_t, col_t = self.col.index_select(0, self.tperm), self.row.index_select(0, self.tperm)
+        self.is_symmetric = torch.equal(row_t, self.row) and torch.equal(col_t, self.col)
         self.pattern = Pattern.of(self.crow, self.col, self.row)
-        self.transpose = self.pattern
-        if not self.is_symmetric:
-            self.transpose = Pattern.of(crow_t, col_t, self.col.index_select(0, self.tperm))
+        self.transpose = self.pattern if self.is_symmetric else Pattern.of(_offsets(row_t, num_nodes), col_t, row_t)
         self.is_loop = self.row == self.col
         self.has_loops = bool(self.is_loop.any())
         self.known: dict[Any, Any] = {}  # what others have worked out about this very pattern
@@ -104,8 +101,10 @@ class Adjacency:
 _CACHE: dict[int, tuple[weakref.ref[Tensor], int, Adjacency]] = {}
 
 
-def _offsets(nodes: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:
-    return F.pad(torch.bincount(nodes, minlength=num_nodes).cumsum(0), (1, 0)).to(dtype)
+def _offsets(row: Tensor, num_nodes: int) -> Tensor:
+    """Where each of the sorted rows begins, and the last one ends."""
+    nodes = torch.arange(num_nodes + 1, dtype=row.dtype, device=row.device)
+    return torch.searchsorted(row, nodes, out_int32=row.dtype == torch.int32)
 
 
 class _Order(torch.autograd.Function):
@@ -135,8 +134,9 @@ class _SpMM(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         a: Adjacency = ctx.adjacency
         values, x = ctx.saved_tensors
-        grad_values = sampled_product(a.pattern, grad, x) if ctx.needs_input_grad[1] else None
-        grad_x = hop(a.transpose, a.transposed(values), grad) if ctx.needs_input_grad[2] else None
+        _, for_values, for_x = asked_for(ctx)
+        grad_values = sampled_product(a.pattern, grad, x) if for_values else None
+        grad_x = hop(a.transpose, a.transposed(values), grad) if for_x else None
         return None, grad_values, grad_x
 
 

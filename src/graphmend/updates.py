@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -38,59 +39,78 @@ class FeatureAdam:
             grad = gradient.rows(start, stop, out=self.block[: stop - start])
             if grad.is_cuda:  # it is there, and to read it once more costs nothing
                 norms.append(torch.linalg.vector_norm(grad))
-            torch._fused_adam_(
-                [self.x[start:stop]],
-                [grad],
-                [self.mean[start:stop]],
-                [self.square[start:stop]],
-                [],
-                [self.steps],
-                lr=self.lr,
-                beta1=0.9,
-                beta2=0.999,
-                weight_decay=0.0,
-                eps=1e-8,
-                amsgrad=False,
-                maximize=False,
-            )
+            here = slice(start, stop)
+            _adam(self.x[here], grad, self.mean[here], self.square[here], self.steps, self.lr)
         if not norms:
             return gradient.norm()
         return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))  # type: ignore[no-any-return]
 
 
-class Update(Protocol):
-    """Something that moves a tensor along its ``grad``, in place."""
+def _adam(p: Tensor, grad: Tensor, mean: Tensor, square: Tensor, steps: Tensor, lr: float) -> None:
+    torch._fused_adam_(
+        [p],
+        [grad],
+        [mean],
+        [square],
+        [],
+        [steps],
+        lr=lr,
+        beta1=0.9,
+        beta2=0.999,
+        weight_decay=0.0,
+        eps=1e-8,
+        amsgrad=False,
+        maximize=False,
+    )
 
-    def step(self) -> object:
+
+class Update(Protocol):
+    """Something that moves a tensor along a gradient, in place."""
+
+    def __call__(self, grad: Tensor) -> None:
         """Take one step."""
         ...
 
 
-class _Step:
-    """``p <- p - lr * direction(grad)``."""
-
-    def __init__(self, p: Tensor, lr: float, direction: Callable[[Tensor], Tensor]) -> None:
-        self.p, self.lr, self.direction = p, lr, direction
-
-    def step(self) -> None:
-        assert self.p.grad is not None
-        with torch.no_grad():
-            self.p.sub_(self.lr * self.direction(self.p.grad))
-
-
-def adam(p: Tensor, lr: float) -> Update:
+class Adam:
     """One Adam whose moments persist over all steps."""
-    return torch.optim.Adam([p], lr=lr)
+
+    def __init__(self, p: Tensor, lr: float) -> None:
+        self.p, self.lr = p, lr
+        self.mean, self.square = torch.zeros_like(p), torch.zeros_like(p)
+        self.steps = torch.zeros((), device=p.device)
+
+    @torch.no_grad()
+    def __call__(self, grad: Tensor) -> None:
+        """Take one step."""
+        self.steps += 1
+        _adam(self.p, grad, self.mean, self.square, self.steps, self.lr)
 
 
-def sign(p: Tensor, lr: float) -> Update:
+@dataclass
+class Sign:
     """The first step of a fresh Adam, every time: ``g / (|g| + 1e-8)``, as in the released code."""
-    return _Step(p, lr, lambda g: g / (g.abs() + 1e-8))
+
+    p: Tensor
+    lr: float
+
+    @torch.no_grad()
+    def __call__(self, grad: Tensor) -> None:
+        """Take one step."""
+        self.p.sub_(self.lr * (grad / (grad.abs() + 1e-8)))
 
 
-def gradient(p: Tensor, lr: float) -> Update:
+@dataclass
+class Gradient:
     """Plain projected gradient descent."""
-    return _Step(p, lr, lambda g: g)
+
+    p: Tensor
+    lr: float
+
+    @torch.no_grad()
+    def __call__(self, grad: Tensor) -> None:
+        """Take one step."""
+        self.p.sub_(self.lr * grad)
 
 
-EDGE_UPDATES: dict[str, Callable[[Tensor, float], Update]] = {"adam": adam, "sign": sign, "gradient": gradient}
+EDGE_UPDATES: dict[str, Callable[[Tensor, float], Update]] = {"adam": Adam, "sign": Sign, "gradient": Gradient}

@@ -80,7 +80,7 @@ def plain(data: Data) -> Data:
 
 
 def _tables(module: nn.Module) -> list[tuple[Any, Any]]:
-    return [(value, copy.copy(value)) for value in vars(module).values() if isinstance(value, (dict, list, set))]
+    return [(value, value.copy()) for value in vars(module).values() if isinstance(value, (dict, list, set))]
 
 
 def _tensors(model: nn.Module, modules: list[nn.Module]) -> list[Tensor]:

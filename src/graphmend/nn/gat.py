@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmend.attention import attend
+from graphmend.attention import WIDEST, attend
 from graphmend.errors import choose
 from graphmend.memo import remembered
 from graphmend.nn.layers import batch_norms, normalise, remember
@@ -29,6 +29,7 @@ class AttentionConvolution(nn.Module):
         self.target = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, channels)))
         self.bias = nn.Parameter(torch.zeros(heads * channels))
         self.weight_after_softmax = weight_after_softmax
+        self.is_fused = channels <= WIDEST and not weight_after_softmax
 
     def forward(self, x: Tensor, adjacency: Adjacency, values: Tensor, dropout: float) -> Tensor:
         """``values`` are edge weights in row order, 0 for self-loops of the list (each node has its own)."""

@@ -60,8 +60,11 @@ def normalise(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def takes_views(model: nn.Module) -> bool:
-    """Whether nodes of several views side by side are no more than more nodes to a model in evaluation mode."""
-    if any(m._forward_hooks or m._forward_pre_hooks for m in model.modules()):
+    """Whether nodes of several views side by side are no more than more nodes to a model in evaluation mode.
+
+    Attention that is not fused would take them apart again.
+    """
+    if any(m._forward_hooks or m._forward_pre_hooks or not getattr(m, "is_fused", True) for m in model.modules()):
         return False
     norms = [norm for m in model.modules() for norm in getattr(m, "norms", ())]
     return all(
