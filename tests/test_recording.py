@@ -16,7 +16,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 def test_without_recording_functions_are_called() -> None:
     calls: list[int] = []
-    record = Recorder([], (), enabled=False)
+    record = Recorder(torch.nn.Identity(), [], (), enabled=False)
     assert [record("step", lambda: calls.append(0) or len(calls)) for _ in range(3)] == [1, 2, 3]
 
 
@@ -65,10 +65,28 @@ def test_every_replay_draws_anew() -> None:
     def step() -> torch.Tensor:
         return x.add_(torch.rand(5, generator=generator, device="cuda")).clone()
 
-    record = Recorder([generator], ("test",), enabled=True)
+    record = Recorder(torch.nn.Identity(), [generator], ("test",), enabled=True)
     seen = [record("step", step).clone() for _ in range(4)]
     again = torch.Generator(device="cuda").manual_seed(0)
     expected = torch.zeros(5, device="cuda")
     for found in seen:
         expected += torch.rand(5, generator=again, device="cuda")
         torch.testing.assert_close(found, expected)
+
+
+@needs_cuda
+def test_memory_is_kept_with_the_model_and_not_shared_by_two_at_a_time() -> None:
+    model, x = torch.nn.Identity(), torch.arange(5.0, device="cuda")
+    first, second = (Recorder(model, [], ("memory", k), enabled=True) for k in range(2))
+    for _ in range(3):
+        doubled, halved = first("step", lambda: 2 * x), second("step", lambda: x / 2)
+        torch.testing.assert_close(doubled, 2 * torch.arange(5.0, device="cuda"))
+        torch.testing.assert_close(halved, torch.arange(5.0, device="cuda") / 2)
+    place = doubled.data_ptr()
+    assert place != halved.data_ptr()
+    first.forget()
+    second.forget()
+    del doubled, halved
+    again = Recorder(model, [], ("memory", 0), enabled=True)
+    assert again("step", lambda: 2 * x).data_ptr() == place
+    again.forget()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmend.rows import Rows, materialised
+from graphmend.rows import Rows, materialised, permuted
 from graphs import rng
 
 N, IN = 6, 4
@@ -62,7 +62,7 @@ def test_values_and_gradients(use: Callable[[Tensor], Tensor], shuffled: bool) -
     weight = torch.rand(use(x).shape, generator=rng(4), dtype=torch.float64)
     expected = (use(x[ORDER] if shuffled else x) * weight).sum()
     rows = Rows.of(x)
-    found = (use(rows.index_select(0, ORDER) if shuffled else rows) * weight).sum()
+    found = (use(permuted(rows, ORDER) if shuffled else rows) * weight).sum()
     torch.testing.assert_close(found, expected)
     gradient = rows.gradient(found)
     torch.testing.assert_close(gradient.rows(0, N), torch.autograd.grad(expected, x)[0])
@@ -73,7 +73,7 @@ def test_values_and_gradients(use: Callable[[Tensor], Tensor], shuffled: bool) -
 def test_a_map_is_computed_once_and_shared_with_other_orders() -> None:
     rows = Rows.of(torch.randn(N, IN, dtype=torch.float64))
     assert (rows @ W) is (rows @ W) and LINEAR(rows) is LINEAR(rows)
-    assert torch.equal(rows.index_select(0, ORDER) @ W, (rows @ W)[ORDER])
+    assert torch.equal(permuted(rows, ORDER) @ W, (rows @ W)[ORDER])
 
 
 def test_trained_weights_are_not_looked_up() -> None:
@@ -87,7 +87,7 @@ def test_it_looks_like_the_features() -> None:
     x = torch.randn(N, IN)
     rows = Rows.of(x)
     assert isinstance(rows, Tensor) and rows.shape == x.shape and rows.dtype == x.dtype and rows.size(0) == len(rows)
-    assert torch.equal(materialised(rows), x) and torch.equal(materialised(rows.index_select(0, ORDER)), x[ORDER])
+    assert torch.equal(materialised(rows), x) and torch.equal(materialised(permuted(rows, ORDER)), x[ORDER])
     assert materialised(x) is x
 
 

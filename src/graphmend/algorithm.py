@@ -264,13 +264,13 @@ class Run:
         known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
         known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.takes_views
         if not (self.x.is_cuda and known and self.edge_index.size(1) < MANY and self.limits.is_empty()):
-            return Recorder([], (), enabled=False)
+            return Recorder(self.frozen.model, [], (), enabled=False)
         adjacency = Adjacency.of(self.edge_index, self.x.size(0))
         shape = (str(self.frozen.model), self.x.shape, self.x.dtype, self.x.device, self.edge_index.size(1))
         hubs = [pattern.hubs.numel() for pattern in (adjacency.pattern, adjacency.transpose)]
         kernels = (adjacency.is_symmetric, adjacency.perm is None, *hubs)
         about = (self.surrogate, self.flips is None, self.settings.activations)
-        return Recorder([self.generator], (*shape, *kernels, *about), enabled=True, small=self.x.numel() < 1 << 23)
+        return Recorder(self.frozen.model, [self.generator], (*shape, *kernels, *about), enabled=True)
 
     def _graph(self, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)

@@ -1,12 +1,12 @@
-"""Keeping memory between operations on large graphs.
+"""Keeping memory between operations, and between small graphs.
 
-The C library hands blocks of more than 32 MiB back to the system as soon as they are free, and gets them anew, page by
-page, for the next result: on graphs whose activations are larger than that, every other second goes there. While a
-graph is mended, free memory stays with the process, and goes back at the end. Holes of the wrong size make it a third
-more, so this is done only where there is room for half as much again.
+The C library hands large blocks back to the system as soon as they are free, and gets them anew, page by page, for the
+next result. What it calls large grows with what a program frees, up to 32 MiB; it is set to that at once, so that the
+features of a small graph find the memory of the last one. On graphs whose activations are larger still, every other
+second goes into getting memory: while such a graph is mended, all free memory stays with the process, and goes back at
+the end. Holes of the wrong size make it a third more, so this is done only where there is room for half as much again.
 
-What remains is that the limits of the C library, which otherwise grow with what a program frees, are where they grow
-to. Who has chosen them by environment variables keeps them: nothing is done then.
+Who has chosen limits by environment variables keeps them: nothing is done then.
 """
 
 from __future__ import annotations
@@ -36,19 +36,27 @@ def _glibc() -> ctypes.CDLL | None:
 
 @contextmanager
 def keeping_memory(worthwhile: bool) -> Iterator[None]:
-    """Keep what is freed inside, where this is worthwhile and the C library is glibc."""
+    """Keep what is freed inside, all of it where this is worthwhile, if the C library is glibc."""
     libc = _glibc()
     here = threading.current_thread() is threading.main_thread()  # others get their memory elsewhere
-    if libc is None or not worthwhile or not here or not _IN_USE.acquire(blocking=False):
+    if libc is None or not here or not _IN_USE.acquire(blocking=False):
         yield
         return
     try:
-        libc.mallopt(_MMAP_MAX, 0)
-        libc.mallopt(_TRIM_THRESHOLD, -1)
+        _set_limits(libc)
+        if worthwhile:
+            libc.mallopt(_MMAP_MAX, 0)
+            libc.mallopt(_TRIM_THRESHOLD, -1)
         yield
     finally:
-        libc.mallopt(_MMAP_MAX, 65536)  # the default, and what the thresholds grow to by themselves
-        libc.mallopt(_MMAP_THRESHOLD, LARGE)
-        libc.mallopt(_TRIM_THRESHOLD, 2 * LARGE)
-        libc.malloc_trim(0)
+        if worthwhile:
+            libc.mallopt(_MMAP_MAX, 65536)  # the default
+            _set_limits(libc)
+            libc.malloc_trim(0)
         _IN_USE.release()
+
+
+def _set_limits(libc: ctypes.CDLL) -> None:
+    """What they grow to by themselves."""
+    libc.mallopt(_MMAP_THRESHOLD, LARGE)
+    libc.mallopt(_TRIM_THRESHOLD, 2 * LARGE)

@@ -236,13 +236,15 @@ def cosine_gradients(
         grads = cosine_gradients(*wide, inverses=inverses, cosines=cosines, steps=steps)
         return tuple(grad.to(z.dtype) for grad in grads)
     scale_z, *scales = inverses.unsqueeze(-1)
-    unit = z * scale_z
-    grad_z, found = torch.zeros_like(unit), []
+    unit, grad_z, found = z * scale_z, None, []
     for other, scale, cosine, step in zip(others, scales, cosines.unsqueeze(-1), steps, strict=True):
-        theirs = other * scale
-        found.append((unit - cosine * theirs).mul_(step * scale))
-        grad_z.add_(theirs.mul_(step)).sub_(unit * (cosine * step))
-    return grad_z.mul_(scale_z), *found
+        theirs, factor = other * scale, step * scale
+        found.append((unit * factor).addcmul_(theirs, -cosine * factor))
+        factor = step * scale_z
+        more = theirs.mul_(factor).addcmul_(unit, -cosine * factor)
+        grad_z = more if grad_z is None else grad_z.add_(more)
+    assert grad_z is not None
+    return grad_z, *found
 
 
 def _inverse_norms(z: Tensor) -> Tensor:

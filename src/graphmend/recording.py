@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from graphmend.memo import forgetting
 
 __all__ = ["Recorder"]
 
 _WARM: set[tuple[Any, ...]] = set()  # what has run before: its kernels are compiled, its libraries set up
-_LASTING_POOL_IN_USE = threading.Lock()  # by a recorder: what two of them record must not share memory
 T = TypeVar("T")
 
 
@@ -29,38 +30,40 @@ def _side_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-_KEEPERS: list[torch.cuda.CUDAGraph] = []
+class _Pool:
+    """Memory for recordings, one recorder's at a time; it is kept for the next one while this object lives."""
+
+    def __init__(self, device: int) -> None:
+        self.handle, self._keeper, self.in_use = (
+            torch.cuda.graph_pool_handle(),
+            torch.cuda.CUDAGraph(),
+            threading.Lock(),
+        )
+        with torch.cuda.stream(_side_stream(device)):
+            self._keeper.capture_begin(pool=self.handle, capture_error_mode="thread_local")
+            torch.zeros(1, device=device)
+            self._keeper.capture_end()
 
 
-@functools.cache
-def _lasting_pool(device: int) -> Any:
-    """Memory for small recordings, kept for the next ones by a recording that does next to nothing."""
-    pool, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(_side_stream(device)):
-        keeper.capture_begin(pool=pool, capture_error_mode="thread_local")
-        torch.zeros(1, device=device)
-        keeper.capture_end()
-    _KEEPERS.append(keeper)
-    return pool
+_POOLS: weakref.WeakKeyDictionary[nn.Module, dict[int, _Pool]] = weakref.WeakKeyDictionary()
 
 
 class Recorder:
     """Runs functions by name, from their recording where there is one (CUDA graphs).
 
     Args:
+        model: Memory of its recordings is kept as long as it lives, for the next graph.
         generators: Where the functions draw random numbers from.
         shape: Tells apart what needs other kernels: the model, the sizes of the graph.
         enabled: Without, functions are simply called.
-        small: Whether all recordings take so little memory that it may be kept for those of the next recorder.
     """
 
     def __init__(
-        self, generators: list[torch.Generator], shape: tuple[Any, ...], enabled: bool, small: bool = False
+        self, model: nn.Module, generators: list[torch.Generator], shape: tuple[Any, ...], enabled: bool
     ) -> None:
-        self.generators, self.shape, self.enabled, self.small = generators, shape, enabled, small
+        self.model, self.generators, self.shape, self.enabled = model, generators, shape, enabled
         self._tapes: dict[str, tuple[torch.cuda.CUDAGraph, Any]] = {}
-        self._pool: Any = None
-        self._is_lasting = False
+        self._pool: _Pool | None = None
 
     def __call__(self, name: str, function: Callable[[], T]) -> T:
         """``function()``; its result is overwritten by the next call of the same name."""
@@ -78,26 +81,33 @@ class Recorder:
     def forget(self) -> None:
         """Give the memory of all recordings back."""
         self._tapes.clear()
-        self._pool = None
-        if self._is_lasting:
-            self._is_lasting = False
-            _LASTING_POOL_IN_USE.release()
+        if self._pool is not None:
+            self._pool.in_use.release()
+            self._pool = None
 
     def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-        tape, stream = torch.cuda.CUDAGraph(), _side_stream(torch.cuda.current_device())
+        tape, device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
+        stream = _side_stream(device)
         for generator in self.generators:
             tape.register_generator_state(generator)
         if self._pool is None:
-            self._is_lasting = self.small and _LASTING_POOL_IN_USE.acquire(blocking=False)
-            self._pool = (
-                _lasting_pool(torch.cuda.current_device()) if self._is_lasting else torch.cuda.graph_pool_handle()
-            )
+            self._pool = self._free_pool(device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), forgetting():
-            tape.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            tape.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
             try:
                 result = function()
             finally:
                 tape.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         return tape, result
+
+    def _free_pool(self, device: int) -> _Pool:
+        pools = _POOLS.setdefault(self.model, {})
+        if device not in pools:
+            pools[device] = _Pool(device)
+        pool = pools[device]
+        if not pool.in_use.acquire(blocking=False):  # another thread works with this model
+            pool = _Pool(device)
+            pool.in_use.acquire()
+        return pool

@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_map_only
 
-__all__ = ["RowGradient", "Rows", "materialised"]
+from graphmend.functions import apply
+from graphmend.memo import remembered
+
+__all__ = ["RowGradient", "Rows", "materialised", "permuted"]
 
 PROPERTIES = {
     getattr(Tensor, name).__get__
@@ -110,8 +114,6 @@ class Rows(Tensor):
                 return rows._linear(func, *rest)
             if not kwargs and func in PRODUCTS and rows._may_share(rest):
                 return rows._linear(torch.mm, *rest)
-            if not kwargs and func is Tensor.index_select and rest[0] == 0 and rows._may_become(rest[1]):
-                return Rows._make(rows._x, rest[1], rows._known)
             if func is F.dropout and not (kwargs or {}).get("training", rest[1] if len(rest) > 1 else True):
                 return rows
         return func(*tree_map_only(Rows, materialised, args), **tree_map_only(Rows, materialised, kwargs or {}))
@@ -132,9 +134,6 @@ class Rows(Tensor):
             and all(w is None or (w.dtype == x.dtype and not (grad and w.requires_grad)) for w in weights)
         )
 
-    def _may_become(self, order: Tensor) -> bool:
-        return self._order is None and order.numel() == self._x.size(0)
-
     def _linear(self, func: Callable[..., Tensor], *weights: Tensor | None) -> Tensor:
         grad = torch.is_grad_enabled() and self._x.requires_grad
         kind = self._x.device.type
@@ -145,9 +144,40 @@ class Rows(Tensor):
                 self._known.clear()
             out, weight = func(self._x.detach(), *weights).requires_grad_(grad), weights[0]
             assert weight is not None
-            self._known[key] = _Map(out, weight if func is F.linear else weight.t().contiguous(), weights)
+            self._known[key] = _Map(out, weight if func is F.linear else _turned(weight), weights)
         out = self._known[key].out
-        return out if self._order is None else out.index_select(0, self._order)
+        return out if self._order is None else permuted(out, self._order)
+
+
+def _turned(weight: Tensor) -> Tensor:
+    return remembered("turned", (weight,), lambda: weight.t().contiguous())
+
+
+def permuted(x: Tensor, order: Tensor) -> Tensor:
+    """``x[order]`` for an order in which every row turns up once; :class:`Rows` stay what they are."""
+    if isinstance(x, Rows) and x._order is None:
+        return Rows._make(x._x, order, x._known)
+    out: Tensor = apply(_Permute, materialised(x), order)
+    return out
+
+
+class _Permute(torch.autograd.Function):
+    """The gradient of a permutation is a gather too; that of ``index_select`` has to add up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        return x.index_select(0, order)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, _inverse(*ctx.saved_tensors)), None
+
+
+def _inverse(order: Tensor) -> Tensor:
+    places = torch.arange(order.numel(), device=order.device)
+    return torch.empty_like(order).scatter_(0, order, places)
 
 
 def _by_name(x: Tensor) -> Tensor:
@@ -167,7 +197,7 @@ class _Wrap(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad if ctx.order is None else torch.zeros_like(grad).index_add(0, ctx.order, grad), None
+        return grad if ctx.order is None else grad.index_select(0, _inverse(ctx.order)), None
 
 
 def materialised(x: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.data import Data
 
+from graphmend.rows import permuted
+
 
 @dataclass(frozen=True)
 class Shuffle:
@@ -17,5 +19,5 @@ class Shuffle:
         """A copy in which every node has the features of a random other one."""
         order = torch.randperm(data.x.size(0), generator=generator, device=data.x.device)
         out = copy.copy(data)
-        out.x = data.x.index_select(0, order)
+        out.x = permuted(data.x, order)
         return out
