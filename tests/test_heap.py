@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import torch
 from graphmend.heap import keeping_memory
 from graphmend.memory import available_memory, check_memory
 
+CHOICE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SCRIPT = """
 import json, resource, threading
 from contextlib import suppress
@@ -76,3 +79,24 @@ def test_large_graphs_keep_their_memory_where_there_is_room() -> None:
     assert not check_memory(
         large, int(available_memory(large.device) / 56 / 1.3), 16
     )  # it fits, but not half as much again
+
+
+@pytest.mark.skipif(
+    not CHOICE.exists() or "[madvise]" not in CHOICE.read_text(), reason="Linux leaves no choice of huge pages here"
+)
+def test_large_tensors_lie_in_huge_pages_and_the_environment_is_as_it_was() -> None:
+    script = """
+import os
+before = dict(os.environ)
+import graphmend, torch
+assert dict(os.environ) == before
+large = torch.ones(1 << 25)
+lines = open("/proc/self/smaps_rollup").read().splitlines()
+print(next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages")))
+"""
+    for chosen, huge in (({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)):
+        environment = {**os.environ, **chosen}
+        out = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+        )
+        assert (int(out.stdout) > 0) is huge

@@ -136,6 +136,15 @@ def test_the_mean_does_not_grow_with_the_graph() -> None:
     assert float(distance(u, u.flip(0))) == pytest.approx(float(distance(u.flip(0), u)), abs=1e-14)
 
 
+def test_many_rows_are_taken_block_by_block() -> None:
+    u, v = (torch.randn(70_000, 5, generator=rng(seed), dtype=torch.float64).requires_grad_() for seed in (0, 1))
+    found = torch.autograd.grad(distance(u, v), (u, v))
+    cosine = (u * v).sum(1) / (u.norm(dim=1) * v.norm(dim=1))
+    torch.testing.assert_close(distance(u, v), 1 - cosine.mean())
+    for ours, expected in zip(found, torch.autograd.grad(1 - cosine.mean(), (u, v)), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_zero_rows_have_cosine_zero_and_a_finite_gradient(dtype: torch.dtype) -> None:
     """Rows die under ReLU; one NaN there would end every adaptation."""

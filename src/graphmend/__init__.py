@@ -7,6 +7,10 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
+from graphmend import heap as heap  # before the first tensor
+
+# isort: split
+
 from graphmend.adaptation import Adaptation, Identity
 from graphmend.errors import GraphMendError, UnsupportedLayerError
 from graphmend.frozen import FrozenGNN

@@ -218,6 +218,11 @@ def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
         return cosines_triton.cosines(z, *others)
     if z.dtype == torch.bfloat16:
         return cosines(z.float(), *(other.float() for other in others))
+    blocks = _blocks(z)
+    if len(blocks) > 1:
+        parts = [cosines(*(matrix[rows] for matrix in (z, *others))) for rows in blocks]
+        inverses, found = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
+        return inverses, found
     inverses = torch.stack([_inverse_norms(matrix) for matrix in (z, *others)])
     unit = z * inverses[0].unsqueeze(-1)
     return inverses, torch.stack([torch.linalg.vecdot(unit, other) for other in others]).mul_(inverses[1:])
@@ -235,6 +240,15 @@ def cosine_gradients(
         wide = [matrix.float() for matrix in (z, *others)]
         grads = cosine_gradients(*wide, inverses=inverses, cosines=cosines, steps=steps)
         return tuple(grad.to(z.dtype) for grad in grads)
+    blocks, matrices = _blocks(z), (z, *others)
+    if len(blocks) > 1:
+        whole = tuple(torch.empty_like(matrix) for matrix in matrices)
+        for rows in blocks:
+            here, known = [matrix[rows] for matrix in matrices], {"inverses": inverses[:, rows]}
+            parts = cosine_gradients(*here, **known, cosines=cosines[:, rows], steps=steps)
+            for out, part in zip(whole, parts, strict=True):
+                out[rows] = part
+        return whole
     scale_z, *scales = inverses.unsqueeze(-1)
     unit, grad_z, found = z * scale_z, None, []
     for other, scale, cosine, step in zip(others, scales, cosines.unsqueeze(-1), steps, strict=True):
@@ -250,3 +264,9 @@ def cosine_gradients(
 def _inverse_norms(z: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(z, dim=-1)
     return norm.masked_fill_(norm == 0, torch.inf).reciprocal_()  # a zero row has no direction, and no gradient
+
+
+def _blocks(z: Tensor) -> list[slice]:
+    """Rows to work on at a time: what is computed on the way stays in the cache."""
+    size = max(1, (1 << 18) // max(1, z.size(1)))
+    return [slice(start, start + size) for start in range(0, z.size(0), size)]
