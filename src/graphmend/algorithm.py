@@ -296,9 +296,10 @@ class Run:
         )
 
     def _record(self, index: int, kind: str, terms: dict[str, Tensor], norm: Tensor, start: float) -> None:
-        flipped = [] if self.flips is None or kind == "feature" else [self.flips.p.sum()]
-        before = self.history[-1].flipped if self.history else 0.0
-        *losses, size, flips = [*torch.stack([*terms.values(), norm, *flipped]).tolist(), before][: len(terms) + 2]
+        edges = [self.flips.p.sum()] if self.flips is not None and kind == "edge" else []
+        found = torch.stack([*terms.values(), norm, *edges]).tolist()  # one wait for the device
+        flips = found.pop() if edges else self.history[-1].flipped if self.history else 0.0
+        *losses, size = found
         values, seconds = dict(zip(terms, losses, strict=True)), time.perf_counter() - start
         if not all(map(math.isfinite, losses)):
             raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")

@@ -34,11 +34,8 @@ class _Pool:
     """Memory for recordings, one recorder's at a time; it is kept for the next one while this object lives."""
 
     def __init__(self, device: int) -> None:
-        self.handle, self._keeper, self.in_use = (
-            torch.cuda.graph_pool_handle(),
-            torch.cuda.CUDAGraph(),
-            threading.Lock(),
-        )
+        self.handle, self.in_use = torch.cuda.graph_pool_handle(), threading.Lock()
+        self._keeper = torch.cuda.CUDAGraph()  # a recording that does next to nothing
         with torch.cuda.stream(_side_stream(device)):
             self._keeper.capture_begin(pool=self.handle, capture_error_mode="thread_local")
             torch.zeros(1, device=device)
