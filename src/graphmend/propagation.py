@@ -75,13 +75,20 @@ class Propagation:
         dtype = self.values.dtype if dtype == torch.bfloat16 else dtype
         return self.values.to(dtype), None if self.loop is None else self.loop.to(dtype)
 
-    def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
-        """``A^T grad``; the transposed values are worked out once for all hops."""
+    def turn(self, values: Tensor) -> Tensor:
+        """The transposed values, worked out once for all hops.
+
+        On the way forward: what one recorded way back has worked out is not there for another.
+        """
         if values.dtype not in self.transposed:
             turned = self.adjacency.transposed(values)
             same = self.adjacency.is_symmetric and turned.device.type == "cpu" and torch.equal(turned, values)
             self.transposed[values.dtype] = values if same else turned  # an array less to keep
-        return hop(self.adjacency.transpose, self.transposed[values.dtype], grad, loop=loop)
+        return self.transposed[values.dtype]
+
+    def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
+        """``A^T grad``."""
+        return hop(self.adjacency.transpose, self.turn(values), grad, loop=loop)
 
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
@@ -104,6 +111,8 @@ class _Hop(torch.autograd.Function):
     ) -> Tensor:
         out = hop(a.adjacency.pattern, values, x, loop=loop, add=add, scale=scale, shift=shift, relu=relu)
         ctx.a = a
+        if ctx.needs_input_grad[3]:
+            a.turn(values)
         ctx.save_for_backward(values, loop, x if ctx.needs_input_grad[1] else None, scale, out if relu else None)
         return out
 
@@ -138,6 +147,8 @@ class _Polynomial(torch.autograd.Function):
             x = hop(a.adjacency.pattern, values, x, loop=loop)
             out.addcmul_(x, coefficient)
         ctx.a = a
+        if any(ctx.needs_input_grad[1:4]):
+            a.turn(values)
         ctx.save_for_backward(values, loop, coefficients, *powers)
         return out
 
