@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from benchmarks import graphs
 from benchmarks.reference import Reference
-
 from graphmend import GTrans
 from graphmend.files import write_text
 from graphmend.provenance import provenance

@@ -17,11 +17,11 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from benchmarks.reference import Reference
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
+from benchmarks.reference import Reference
 from graphmend import GTrans
 from graphmend.datasets import load
 from graphmend.files import write_text

@@ -101,3 +101,26 @@ print(next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePa
             [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
         )
         assert (int(out.stdout) > 0) is huge
+
+
+@pytest.mark.skipif(
+    platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="needs Linux with the GNU C library"
+)
+def test_small_graphs_use_the_memory_of_the_last_one() -> None:
+    script = """
+import resource, torch
+from graphmend.heap import keeping_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        with keeping_memory(False):
+            features = [torch.ones(1 << 22) for _ in range(3)]
+            del features
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+    small_pages = {**os.environ, "THP_MEM_ALLOC_ENABLE": "0"}
+    command = [sys.executable, "-c", script]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=small_pages).stdout
+    assert int(out) < 4096  # one of the twelve has as many pages

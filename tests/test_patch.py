@@ -171,8 +171,20 @@ def widen_weights(data: Data) -> None:
     data.edge_weight = data.edge_weight.unsqueeze(-1).expand(-1, 2)
 
 
+def double_weights(data: Data) -> None:
+    data.edge_weight = data.edge_weight.double()
+
+
+def short_weights(data: Data) -> None:
+    data.edge_weight = data.edge_weight[:-1]
+
+
+def long_weights(data: Data) -> None:
+    data.edge_weight = torch.cat([data.edge_weight, data.edge_weight])
+
+
 OTHERS = [nudge_x, nudge_zero, swap_edges, drop_weights, widen, reshape]
-OTHERS += [lose_a_row, lose_edges, lose_all_edges, widen_weights]
+OTHERS += [lose_a_row, lose_edges, lose_all_edges, widen_weights, double_weights, short_weights, long_weights]
 
 
 @pytest.mark.parametrize("change", OTHERS)

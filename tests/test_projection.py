@@ -125,11 +125,16 @@ def test_no_candidates() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_hundred_thousand_candidates(dtype: torch.dtype, device: str) -> None:
     p = torch.rand(100_000, generator=rng(), dtype=torch.float64).to(device, dtype)
+    assert_like_sorted(project, p)
+    assert_like_sorted(by_sorting, p)
+
+
+def assert_like_sorted(project: Callable[[Tensor, float], Tensor], p: Tensor) -> None:
     out = project(p, 777)
     ranked = (
         p.double().sort(descending=True).values
     )  # all within [0, 1]: gamma solves sum of the k largest - k gamma = B
-    k = torch.arange(1, ranked.numel() + 1, device=device)
+    k = torch.arange(1, ranked.numel() + 1, device=p.device)
     gammas = (ranked.cumsum(0) - 777) / k
     gamma = gammas[(ranked > gammas).nonzero().max()]
     torch.testing.assert_close(out.double(), (p.double() - gamma).clamp(0, 1), rtol=0, atol=1e-6)

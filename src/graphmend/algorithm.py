@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from graphmend.adaptation import Adaptation, Candidate, Step, unchanged
 from graphmend.checks import is_finite
-from graphmend.edges import MANY, EdgeFlips
+from graphmend.edges import RECORDABLE, EdgeFlips
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen import FrozenGNN
 from graphmend.limits import Limits
@@ -183,12 +183,11 @@ class Run:
 
     def _loss(self) -> _Loss:
         """The loss of the relaxed graph."""
-        if self.x.requires_grad:
-            self.rows = Rows.of(self.x)  # with gradients
+        rows = Rows.of(self.x) if self.x.requires_grad else self.rows
         presence = self.ones if self.flips is None else self.flips.presence()
-        terms = self._terms(self._graph(presence), self.generator)
+        terms = self._terms(self._graph(rows, presence), self.generator)
         total = torch.stack(list(terms.values())).sum()
-        return _Loss(total, {name: value.detach() for name, value in terms.items()}, self.rows)
+        return _Loss(total, {name: value.detach() for name, value in terms.items()}, rows)
 
     def _following(self, what: str, loss: Tensor, gradient: Callable[[Tensor], T]) -> T:
         if not loss.requires_grad:
@@ -263,20 +262,20 @@ class Run:
         """Recordings are for our own backbones and loss, on graphs so small that launching takes the longer part."""
         known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
         known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.takes_views
-        if not (self.x.is_cuda and known and self.edge_index.size(1) < MANY and self.limits.is_empty()):
+        if not (self.x.is_cuda and known and self.edge_index.size(1) < RECORDABLE and self.limits.is_empty()):
             return Recorder(self.frozen.model, [], (), enabled=False)
         adjacency = Adjacency.of(self.edge_index, self.x.size(0))
         shape = (str(self.frozen.model), self.x.shape, self.x.dtype, self.x.device, self.edge_index.size(1))
         hubs = [pattern.hubs.numel() for pattern in (adjacency.pattern, adjacency.transpose)]
         kernels = (adjacency.is_symmetric, adjacency.perm is None, *hubs)
-        about = (self.surrogate, self.flips is None, self.settings.activations)
+        about = (self.surrogate, self.flips and self.flips.num_candidates, self.settings.activations)
         return Recorder(self.frozen.model, [self.generator], (*shape, *kernels, *about), enabled=True)
 
-    def _graph(self, presence: Tensor | None) -> Data:
+    def _graph(self, rows: Rows, presence: Tensor | None) -> Data:
         graph = copy.copy(self.data)
         graph.edge_index = self.edge_index
         if self.shares:
-            graph.x, graph.edge_weight = self.rows, presence
+            graph.x, graph.edge_weight = rows, presence
         else:
             graph.x, graph.edge_weight = self.x, None if presence is None else presence.clone()
         return graph

@@ -21,7 +21,7 @@ from graphmend.sparse import Adjacency
 
 SPACES = ("existing", "random_block")
 DIRECTED = ("delete", "reverse")
-MANY = 5_000_000  # numbers that a GPU sorts sooner than it answers questions
+RECORDABLE = 5_000_000  # stored edges of a graph whose steps are recorded: nothing here may ask the device then
 
 
 def project(p: Tensor, budget: float) -> Tensor:
@@ -30,15 +30,17 @@ def project(p: Tensor, budget: float) -> Tensor:
     If clipping alone does not meet the budget, the solution is :math:`\Pi_{[0,1]}(p - \gamma)` with
     :math:`\sum \Pi_{[0,1]}(p - \gamma) = B`. That sum is piecewise linear and decreasing in :math:`\gamma`, so Newton's
     method ends after a few steps; one that leaves the bracket :math:`p_{(\lceil B \rceil)} - 1 \le \gamma \le
-    p_{(\lfloor B \rfloor + 1)}`, narrowed at every step, is replaced by bisection.
+    p_{(\lfloor B \rfloor + 1)}`, narrowed at every step, is replaced by bisection. On a GPU see :func:`by_sorting`.
     """
-    if p.is_cuda and 0 < budget < p.numel() < MANY:
-        return by_sorting(p, budget)
-    clipped = p.clamp(0.0, 1.0)
-    if p.numel() <= budget or float(clipped.sum(dtype=torch.float64)) <= budget:
-        return clipped
     if budget <= 0:
         return torch.zeros_like(p)
+    clipped = p.clamp(0.0, 1.0)
+    if p.numel() <= budget:
+        return clipped
+    if p.is_cuda and p.numel() < RECORDABLE:
+        return by_sorting(p, budget)
+    if float(clipped.sum(dtype=torch.float64)) <= budget:
+        return clipped
     wide = p.double()
     count = wide.numel()
     pivot, upper = _ranked(wide, count - math.ceil(budget), count - math.floor(budget) - 1)  # ceil(B)-th, next largest
@@ -66,13 +68,15 @@ def project(p: Tensor, budget: float) -> Tensor:
 def by_sorting(p: Tensor, budget: float) -> Tensor:
     """:func:`project` for ``0 < budget < p.numel()`` without a question to the device on the way.
 
-    Sorted values and their running sums give the sum at all of its kinks; between the two next to the budget it is a
-    straight line.
+    Sorted values and their running sums, of whole numbers so that their order does not matter, give the sum at all of
+    its kinks; between the two next to the budget it is a straight line.
     """
     values = p.double().sort().values
     pivot = values[-math.ceil(budget)]
     values, wide = ((t - pivot).clamp_(-4.0, 4.0) for t in (values, p.double()))
-    kinks, sums = torch.cat([values - 1.0, values]), F.pad(values.cumsum(0), (1, 0))
+    scale = 2.0 ** (60 - values.numel().bit_length())  # sums of so many numbers up to 4 fit into 63 bits
+    whole = (values * scale).round_().long()
+    kinks, sums = torch.cat([values - 1.0, values]), F.pad(whole.cumsum(0), (1, 0)).double() / scale
     ones, rest = torch.searchsorted(values, kinks + 1.0), torch.searchsorted(values, kinks, right=True)
     totals = values.numel() - ones + sums[ones] - sums[rest] - kinks * (ones - rest)
     over, within = totals >= budget, totals <= budget

@@ -46,21 +46,22 @@ def keeping_memory(worthwhile: bool) -> Iterator[None]:
     """Keep what is freed inside, all of it where this is worthwhile, if the C library is glibc."""
     libc = _glibc()
     here = threading.current_thread() is threading.main_thread()  # others get their memory elsewhere
-    if libc is None or not here or not _IN_USE.acquire(blocking=False):
+    if libc is None or not here or _IN_USE.locked():
         yield
         return
-    try:
-        _set_limits(libc)
-        if worthwhile:
+    _set_limits(libc)
+    if not worthwhile:
+        yield
+        return
+    with _IN_USE:
+        try:
             libc.mallopt(_MMAP_MAX, 0)
             libc.mallopt(_TRIM_THRESHOLD, -1)
-        yield
-    finally:
-        if worthwhile:
+            yield
+        finally:
             libc.mallopt(_MMAP_MAX, 65536)  # the default
             _set_limits(libc)
             libc.malloc_trim(0)
-        _IN_USE.release()
 
 
 def _set_limits(libc: ctypes.CDLL) -> None:
@@ -75,7 +76,7 @@ def _choose_huge_pages() -> None:
         return
     os.environ[name] = "1"
     try:
-        torch.empty(1)
+        torch.empty(1, device="cpu")
     finally:
         del os.environ[name]
 

@@ -267,6 +267,6 @@ def _inverse_norms(z: Tensor) -> Tensor:
 
 
 def _blocks(z: Tensor) -> list[slice]:
-    """Rows to work on at a time: what is computed on the way stays in the cache."""
-    size = max(1, (1 << 18) // max(1, z.size(1)))
+    """Rows to work on at a time: what a CPU computes on the way stays in its cache."""
+    size = max(1, (1 << 18) // max(1, z.size(1)) if z.device.type == "cpu" else z.size(0))
     return [slice(start, start + size) for start in range(0, z.size(0), size)]

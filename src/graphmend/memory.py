@@ -34,7 +34,8 @@ def check_memory(x: Tensor, num_edges: int, hidden: int, bytes_per_activation: i
 
 
 def available_memory(device: torch.device) -> int:
-    """Free bytes on a device."""
+    """Free bytes on a device, on a GPU with what torch keeps for this process."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     return int(psutil.virtual_memory().available)

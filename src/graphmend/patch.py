@@ -87,13 +87,14 @@ class Patch:
     def _fits(self, data: Data) -> bool:
         """Whether there is a place for everything; that all is what it was shows in the fingerprint."""
         bits, total = _as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
-        shapes = {name: value.shape[1:] for name, value in _edge_attributes(data, self.removed_attributes).items()}
+        edges = _edge_attributes(data, self.removed_attributes)
         return (
             total >= self.num_removed
             and bool((self.removed < total).all())
             and bool((self.rows < bits.size(0)).all())
             and (bits.dtype, bits.shape[1:]) == (self.bits.dtype, self.bits.shape[1:])
-            and shapes == {name: value.shape[1:] for name, value in self.removed_attributes.items()}
+            and all(value.size(0) == data.edge_index.size(1) for value in edges.values())
+            and _kinds(edges) == _kinds(self.removed_attributes)
         )
 
     def _apply(self, data: Data, x: Tensor) -> Data:
@@ -192,6 +193,10 @@ def _edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[s
     """
     chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
     return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
+
+
+def _kinds(attributes: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    return {name: (value.dtype, value.shape[1:]) for name, value in attributes.items()}
 
 
 def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:

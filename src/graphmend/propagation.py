@@ -29,7 +29,7 @@ class Propagation:
         adjacency: The pattern.
         values: Values of the entries in row order.
         loop: The diagonal, or ``None`` for zeros.
-        transposed: The values of the transpose by type, filled when first needed.
+        transposed: The values of the transpose by type, filled by the first hop that has a way back.
     """
 
     def __init__(

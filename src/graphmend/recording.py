@@ -11,6 +11,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
@@ -31,10 +32,10 @@ def _side_stream(device: int) -> torch.cuda.Stream:
 
 
 class _Pool:
-    """Memory for recordings, one recorder's at a time; it is kept for the next one while this object lives."""
+    """Memory for recordings; it is kept for the next ones while this object lives."""
 
     def __init__(self, device: int) -> None:
-        self.handle, self.in_use = torch.cuda.graph_pool_handle(), threading.Lock()
+        self.handle = torch.cuda.graph_pool_handle()
         self._keeper = torch.cuda.CUDAGraph()  # a recording that does next to nothing
         with torch.cuda.stream(_side_stream(device)):
             self._keeper.capture_begin(pool=self.handle, capture_error_mode="thread_local")
@@ -43,16 +44,17 @@ class _Pool:
 
 
 _POOLS: weakref.WeakKeyDictionary[nn.Module, dict[int, _Pool]] = weakref.WeakKeyDictionary()
+_RECORDING = threading.Lock()  # held by one recorder at a time: they share a stream, and memory
 
 
 class Recorder:
     """Runs functions by name, from their recording where there is one (CUDA graphs).
 
     Args:
-        model: Memory of its recordings is kept as long as it lives, for the next graph.
+        model: Memory of its recordings is kept as long as it lives, for its next graph.
         generators: Where the functions draw random numbers from.
         shape: Tells apart what needs other kernels: the model, the sizes of the graph.
-        enabled: Without, functions are simply called.
+        enabled: Without, functions are simply called, as they are while another recorder is at work.
     """
 
     def __init__(
@@ -60,15 +62,20 @@ class Recorder:
     ) -> None:
         self.model, self.generators, self.shape, self.enabled = model, generators, shape, enabled
         self._tapes: dict[str, tuple[torch.cuda.CUDAGraph, Any]] = {}
-        self._pool: _Pool | None = None
+        self._is_at_work = False
 
     def __call__(self, name: str, function: Callable[[], T]) -> T:
         """``function()``; its result is overwritten by the next call of the same name."""
         if not self.enabled:
             return function()
         if name not in self._tapes:
-            if (name, *self.shape) not in _WARM:
-                _WARM.add((name, *self.shape))
+            how = (name, torch.is_grad_enabled(), *self.shape)
+            if how not in _WARM:
+                _WARM.add(how)
+                return function()
+            self._is_at_work = self._is_at_work or _RECORDING.acquire(blocking=False)
+            if not self._is_at_work:
+                self.enabled = False
                 return function()
             self._tapes[name] = self._record(function)
         tape, result = self._tapes[name]
@@ -76,35 +83,30 @@ class Recorder:
         return result  # type: ignore[no-any-return]
 
     def forget(self) -> None:
-        """Give the memory of all recordings back."""
+        """Forget all recordings; their memory stays with the model."""
         self._tapes.clear()
-        if self._pool is not None:
-            self._pool.in_use.release()
-            self._pool = None
+        if self._is_at_work:
+            self._is_at_work = False
+            _RECORDING.release()
 
     def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
         tape, device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
-        stream = _side_stream(device)
+        stream, pools = _side_stream(device), _POOLS.setdefault(self.model, {})
         for generator in self.generators:
             tape.register_generator_state(generator)
-        if self._pool is None:
-            self._pool = self._free_pool(device)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), forgetting():
-            tape.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
-            try:
-                result = function()
-            finally:
-                tape.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
-        return tape, result
-
-    def _free_pool(self, device: int) -> _Pool:
-        pools = _POOLS.setdefault(self.model, {})
         if device not in pools:
             pools[device] = _Pool(device)
-        pool = pools[device]
-        if not pool.in_use.acquire(blocking=False):  # another thread works with this model
-            pool = _Pool(device)
-            pool.in_use.acquire()
-        return pool
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), forgetting():
+            tape.capture_begin(pool=pools[device].handle, capture_error_mode="thread_local")
+            try:
+                result = function()
+            except BaseException:
+                del pools[device]  # who knows in which state
+                self.enabled = False
+                with suppress(RuntimeError):  # what has gone wrong before says more
+                    tape.capture_end()
+                raise
+            tape.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        return tape, result

@@ -150,7 +150,7 @@ class Rows(Tensor):
 
 
 def _turned(weight: Tensor) -> Tensor:
-    return remembered("turned", (weight,), lambda: weight.t().contiguous())
+    return remembered("turned", (weight,), lambda: weight.t().clone(memory_format=torch.contiguous_format))
 
 
 def permuted(x: Tensor, order: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 @contextmanager
 def untouched_rng(seed: int) -> Iterator[None]:
-    """Seed every global generator inside, and give each its state back at the end."""
+    """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and give each its state back."""
     has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     cuda = torch.cuda.get_rng_state_all() if has_cuda else None
     cpu, python, legacy_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002

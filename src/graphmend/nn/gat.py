@@ -29,7 +29,11 @@ class AttentionConvolution(nn.Module):
         self.target = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, channels)))
         self.bias = nn.Parameter(torch.zeros(heads * channels))
         self.weight_after_softmax = weight_after_softmax
-        self.is_fused = channels <= WIDEST and not weight_after_softmax
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether attention can be one operation on a GPU."""
+        return self.source.size(1) <= WIDEST and not self.weight_after_softmax
 
     def forward(self, x: Tensor, adjacency: Adjacency, values: Tensor, dropout: float) -> Tensor:
         """``values`` are edge weights in row order, 0 for self-loops of the list (each node has its own)."""
