@@ -8,8 +8,8 @@ the end. Holes of the wrong size make it a third more, so this is done only wher
 
 Who has chosen limits by environment variables keeps them: nothing is done then.
 
-Where Linux leaves the choice to programs, torch can be told to put large tensors into huge pages: on graphs too large
-for keeping memory, steps take half the time. It asks once, when the process makes its first tensor, which is why this
+Where Linux leaves the choice to programs, torch can be told to put large tensors into huge pages: graphs too large for
+keeping memory get theirs much sooner. It asks once, when the process makes its first tensor, which is why this
 module comes first in the package; imported after the first tensor, nothing changes.
 """
 
