@@ -8,10 +8,13 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend import GTrans
+from graphmend.frozen import frozen
 from graphmend.nn import BACKBONES, build
 from graphmend.nn.layers import takes_views
 from graphmend.rows import Rows
 from graphmend.side_by_side import SideBySide, embeddings
+from graphmend.sparse import Adjacency
 from graphmend.transforms import DropEdge, Shuffle
 from graphs import DEVICES, rng, undirected
 
@@ -22,14 +25,21 @@ backbones = pytest.mark.parametrize("name", BACKBONES)
 devices = pytest.mark.parametrize("device", DEVICES)
 
 
+def one_way() -> Tensor:
+    """Directed edges and self-loops, in no order."""
+    edge_index = torch.randint(N, (2, 3 * N), generator=rng(5))
+    return edge_index[:, edge_index[1] != 4]  # a node that nobody points to
+
+
+KINDS = {"": lambda: undirected(N), "directed": one_way}
+
+
 class Takes(nn.Module):
-    """A backbone that says it takes views, as the frozen model does on a GPU."""
+    """A backbone that says how it takes views, as the frozen model does."""
 
-    takes_views = True
-
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, along: int | None) -> None:
         super().__init__()
-        self.model = model.eval().requires_grad_(False)
+        self.model, self.views_along = model.eval().requires_grad_(False), along
         self.shapes: list[tuple[int, ...]] = []
 
     def embed(self, x: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
@@ -38,14 +48,14 @@ class Takes(nn.Module):
         return out
 
 
-def made(name: str, device: str, dtype: torch.dtype) -> Takes:
+def made(name: str, device: str, dtype: torch.dtype, along: int = 1) -> Takes:
     torch.manual_seed(1)
-    return Takes(build(name, IN, 8, 3, num_layers=3, batch_norm=True).to(device, dtype))
+    return Takes(build(name, IN, 8, 3, num_layers=3, batch_norm=True).to(device, dtype), along)
 
 
-def views(device: str, dtype: torch.dtype, rows: bool = True) -> tuple[Tensor, Tensor, list[Data]]:
+def views(device: str, dtype: torch.dtype, rows: bool = True, edges: str = "") -> tuple[Tensor, Tensor, list[Data]]:
     """The leaves and the three graphs of a loss."""
-    edge_index = undirected(N).to(device)
+    edge_index = KINDS[edges]().to(device)
     x = torch.randn(N, IN, generator=rng(), dtype=torch.float64).to(device, dtype).requires_grad_()
     weight = torch.rand(edge_index.size(1), generator=rng(2), dtype=torch.float64).to(device, dtype).requires_grad_()
     data = Data(x=Rows.of(x) if rows else x, edge_index=edge_index, edge_weight=weight)
@@ -55,18 +65,20 @@ def views(device: str, dtype: torch.dtype, rows: bool = True) -> tuple[Tensor, T
 
 @devices
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("edges", KINDS)
+@pytest.mark.parametrize("along", [0, 1])
 @backbones
-def test_each_view_is_what_it_is_alone(name: str, dtype: torch.dtype, device: str) -> None:
-    model = made(name, device, dtype)
+def test_each_view_is_what_it_is_alone(name: str, along: int, edges: str, dtype: torch.dtype, device: str) -> None:
+    model = made(name, device, dtype, along)
     found = []
     for rows in (True, False):
-        x, weight, graphs = views(device, dtype, rows)
+        x, weight, graphs = views(device, dtype, rows, edges)
         z = embeddings(model, graphs)
         loss = sum((part * (k + 1)).sin().sum() for k, part in enumerate(z))
         by_edge = torch.autograd.grad(loss, weight, retain_graph=True)[0]
         by_row = graphs[0].x.gradient(loss).rows(0, N) if rows else torch.autograd.grad(loss, x)[0]
         found.append([*z, by_edge, by_row])
-    assert model.shapes == [(N, 3, IN), *[(N, IN)] * 3]
+    assert model.shapes == [(N, 3, IN) if along else (3 * N, IN), *[(N, IN)] * 3]
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     for one, alone in zip(*found, strict=True):
         torch.testing.assert_close(one, alone, atol=tolerance, rtol=tolerance)
@@ -81,7 +93,7 @@ def test_graphs_that_differ_go_through_one_by_one() -> None:
     for graph in graphs:
         graph.edge_weight = None
     embeddings(model, graphs)
-    model.takes_views = False
+    model.views_along = None
     embeddings(model, views("cpu", torch.float64)[2])
     assert model.shapes == [(N, IN)] * 9
 
@@ -109,18 +121,21 @@ def test_a_normalisation_without_weights_of_its_own(name: str) -> None:
     norms[0] = nn.BatchNorm1d(width, affine=False).double().eval()
     assert takes_views(takes.model)
     together = embeddings(takes, views("cpu", torch.float64)[2])
-    takes.takes_views = False
+    takes.views_along = None
     for one, alone in zip(together, embeddings(takes, views("cpu", torch.float64)[2]), strict=True):
         torch.testing.assert_close(one, alone)
 
 
-def test_what_is_no_linear_map_works_on_a_copy() -> None:
+@pytest.mark.parametrize(("along", "shape"), [(0, (3 * N, IN)), (1, (N, 3, IN))])
+def test_what_is_no_linear_map_works_on_a_copy(along: int, shape: tuple[int, ...]) -> None:
     x, _, graphs = views("cpu", torch.float64)
-    side = SideBySide.of([graph.x for graph in graphs])
+    side = SideBySide.of([graph.x for graph in graphs], along)
     copied = side * 1
-    assert type(copied) is Tensor and side.shape == (N, 3, IN) == copied.shape and side.dim() == 3 and len(side) == N
-    torch.testing.assert_close(copied[:, 0], x)
-    assert torch.equal(side[:, 2].sort(0).values, x.sort(0).values)
+    assert type(copied) is Tensor
+    assert side.shape == shape == copied.shape and side.dim() == len(shape) and len(side) == shape[0]
+    first, _, last = copied.unbind(1) if along else copied.split(N)
+    torch.testing.assert_close(first, x)
+    assert torch.equal(last.sort(0).values, x.sort(0).values)
     linear = nn.Linear(IN, 2).double().requires_grad_(False)
     torch.testing.assert_close(linear(side), linear(copied))
     torch.testing.assert_close(
@@ -128,3 +143,35 @@ def test_what_is_no_linear_map_works_on_a_copy() -> None:
     )
     weight = linear.weight.clone().requires_grad_()
     torch.testing.assert_close(side @ weight.t(), copied @ weight.t())
+
+
+@pytest.mark.parametrize("edges", KINDS)
+def test_copies_of_an_adjacency_are_what_sorting_gives(edges: str) -> None:
+    edge_index = KINDS[edges]()
+    adjacency = Adjacency.of(edge_index, N)
+    copies = adjacency.copies(edge_index, 3)
+    found, expected = Adjacency.of(copies, 3 * N), Adjacency(copies.clone(), 3 * N)
+    assert adjacency.copies(edge_index, 3) is copies
+    assert vars(found).keys() == vars(expected).keys()
+    for name, value in vars(expected).items():
+        mine = getattr(found, name)
+        if isinstance(value, tuple):
+            assert all(map(torch.equal, mine, value)), name
+        else:
+            assert torch.equal(mine, value) if isinstance(value, Tensor) else mine == value, name
+
+
+def test_an_adaptation_with_all_views_at_once_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What small graphs get on a CPU, and what larger ones get, on one graph."""
+    torch.manual_seed(2)
+    data = Data(x=torch.randn(N, IN, generator=rng()), edge_index=undirected(N))
+    for name in BACKBONES:
+        model, found = build(name, IN, 8, 3), []
+        for small in (frozen.SMALL, 0):
+            monkeypatch.setattr(frozen, "SMALL", small)
+            found.append(GTrans(steps=10, budget=0.3)(model, data.clone()))
+        one, other = found
+        assert [c.flips for c in one.candidates] == [c.flips for c in other.candidates]
+        torch.testing.assert_close(one.data.x, other.data.x, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(one.logits, other.logits, atol=1e-4, rtol=1e-4)
+        monkeypatch.undo()

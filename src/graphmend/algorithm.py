@@ -261,7 +261,7 @@ class Run:
     def _recorder(self) -> Recorder:
         """Recordings are for our own backbones and loss, on graphs so small that launching takes the longer part."""
         known = type(self.surrogate) is Contrastive and type(self.surrogate.view) is DropEdge
-        known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.takes_views
+        known = known and type(self.frozen.model) in (GCN, SAGE, GPR, GAT) and self.frozen.views_along == 1
         if not (self.x.is_cuda and known and self.edge_index.size(1) < RECORDABLE and self.limits.is_empty()):
             return Recorder(self.frozen.model, [], (), enabled=False)
         adjacency = Adjacency.of(self.edge_index, self.x.size(0))

@@ -223,7 +223,8 @@ def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
         parts = [cosines(*(matrix[rows] for matrix in (z, *others))) for rows in blocks]
         inverses, found = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         return inverses, found
-    inverses = torch.stack([_inverse_norms(matrix) for matrix in (z, *others)])
+    norms = torch.stack([torch.linalg.vector_norm(matrix, dim=-1) for matrix in (z, *others)])
+    inverses = norms.masked_fill_(norms == 0, torch.inf).reciprocal_()  # a zero row has no direction, and no gradient
     unit = z * inverses[0].unsqueeze(-1)
     return inverses, torch.stack([torch.linalg.vecdot(unit, other) for other in others]).mul_(inverses[1:])
 
@@ -249,21 +250,18 @@ def cosine_gradients(
             for out, part in zip(whole, parts, strict=True):
                 out[rows] = part
         return whole
-    scale_z, *scales = inverses.unsqueeze(-1)
-    unit, grad_z, found = z * scale_z, None, []
-    for other, scale, cosine, step in zip(others, scales, cosines.unsqueeze(-1), steps, strict=True):
-        theirs, factor = other * scale, step * scale
-        found.append((unit * factor).addcmul_(theirs, -cosine * factor))
-        factor = step * scale_z
-        more = theirs.mul_(factor).addcmul_(unit, -cosine * factor)
-        grad_z = more if grad_z is None else grad_z.add_(more)
-    assert grad_z is not None
+    # step / |z| and step / |u| of every pair (z, u), one per row, and the same times the cosine
+    by_z, by_other = (steps.unsqueeze(-1) * scale for scale in (inverses[:1], inverses[1:]))
+    off_z, off_other = (by_z * cosines).sum(0), by_other * cosines
+    unit, found = z * inverses[0].unsqueeze(-1), []
+    grad_z = unit * -off_z.unsqueeze(-1)
+    per_pair = (inverses[1:], by_z, by_other, off_other)
+    for other, *numbers in zip(others, *per_pair, strict=True):
+        scale, for_z, for_other, off = (number.unsqueeze(-1) for number in numbers)
+        theirs = other * scale
+        grad_z.addcmul_(theirs, for_z)
+        found.append((unit * for_other).addcmul_(theirs, off, value=-1))
     return grad_z, *found
-
-
-def _inverse_norms(z: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(z, dim=-1)
-    return norm.masked_fill_(norm == 0, torch.inf).reciprocal_()  # a zero row has no direction, and no gradient
 
 
 def _blocks(z: Tensor) -> list[slice]:

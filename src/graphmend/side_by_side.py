@@ -1,7 +1,8 @@
-"""Embedding several views of one graph in one pass: a GPU is busy with all of them at once, and is told so once.
+"""Embedding several views of one graph in one pass: what a device is told, it is told once for all of them.
 
 The three views of the contrastive loss have the same edge list and the same feature rows. Where a model takes them,
-features ``(N, views, F)`` and edge weights ``(views, E)`` go through it side by side.
+they go through it together: on a GPU side by side, as features ``(N, views, F)`` and edge weights ``(views, E)``, so
+that a neighbour is looked up once for all; on a CPU one after the other, as a graph of ``views * N`` nodes.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ from torch.utils._pytree import tree_map_only
 from torch_geometric.data import Data
 
 from graphmend.rows import PRODUCTS, PROPERTIES, Rows, materialised
+from graphmend.sparse import Adjacency
 
 __all__ = ["embeddings"]
 
 
 def embeddings(model: Any, graphs: Sequence[Data]) -> Sequence[Tensor]:
-    """The model's embedding of every graph."""
-    if getattr(model, "takes_views", False) and _are_views(graphs):
-        x = SideBySide.of([graph.x for graph in graphs])
-        weight = torch.stack([graph.edge_weight for graph in graphs])
-        z: Tensor = model.embed(x, graphs[0].edge_index, weight)
-        return z.unbind(1)
-    return [model.embed(graph.x, graph.edge_index, graph.get("edge_weight")) for graph in graphs]
+    """The model's embedding of every graph; ``model.views_along`` says how it takes several, if it does."""
+    along = getattr(model, "views_along", None)
+    if along is None or not _are_views(graphs):
+        return [model.embed(graph.x, graph.edge_index, graph.get("edge_weight")) for graph in graphs]
+    x, edge_index = SideBySide.of([graph.x for graph in graphs], along), graphs[0].edge_index
+    weight = torch.stack([graph.edge_weight for graph in graphs])
+    if along == 1:
+        return model.embed(x, edge_index, weight).unbind(1)  # type: ignore[no-any-return]
+    nodes = graphs[0].x.size(0)
+    copies = Adjacency.of(edge_index, nodes).copies(edge_index, len(graphs))
+    return model.embed(x, copies, weight.view(-1)).split(nodes)  # type: ignore[no-any-return]
 
 
 def _are_views(graphs: Sequence[Data]) -> bool:
@@ -38,17 +44,19 @@ def _are_views(graphs: Sequence[Data]) -> bool:
 
 
 class SideBySide(Tensor):
-    """Several :class:`Rows` of one shape as ``(N, views, F)``; linear maps are looked up in each."""
+    """Several :class:`Rows` of one shape as one tensor; linear maps are looked up in each."""
 
     _rows: list[Rows]
+    _along: int
 
     @classmethod
-    def of(cls, rows: list[Rows]) -> SideBySide:
-        """Put them side by side; nothing is copied."""
+    def of(cls, rows: list[Rows], along: int = 1) -> SideBySide:
+        """Put them side by side, ``(N, views, F)``, or along dimension 0 ``(views * N, F)``; nothing is copied."""
         nodes, width = rows[0].shape
+        shape = (nodes, len(rows), width) if along == 1 else (len(rows) * nodes, width)
         make: Any = Tensor._make_wrapper_subclass
-        self: SideBySide = make(cls, (nodes, len(rows), width), dtype=rows[0].dtype, device=rows[0].device)
-        self._rows = rows
+        self: SideBySide = make(cls, shape, dtype=rows[0].dtype, device=rows[0].device)
+        self._rows, self._along = rows, along
         return self
 
     @classmethod
@@ -60,16 +68,19 @@ class SideBySide(Tensor):
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **(kwargs or {}))
             if not kwargs and (func is F.linear or (func in PRODUCTS and args[1].dim() == 2)):
-                return torch.stack([func(rows, *args[1:]) for rows in me._rows], dim=1)
+                return me._joined([func(rows, *args[1:]) for rows in me._rows])
             if func is F.dropout and not (kwargs or {}).get("training", args[2] if len(args) > 2 else True):
                 return me
-        return func(*tree_map_only(SideBySide, _stacked, args), **tree_map_only(SideBySide, _stacked, kwargs or {}))
+        return func(*tree_map_only(SideBySide, _copied, args), **tree_map_only(SideBySide, _copied, kwargs or {}))
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Nobody gets here but what would lose the gradient."""
         raise TypeError(f"{func} does not go with views side by side")
 
+    def _joined(self, views: list[Tensor]) -> Tensor:
+        return torch.stack(views, dim=1) if self._along == 1 else torch.cat(views)
 
-def _stacked(x: SideBySide) -> Tensor:
-    return torch.stack([materialised(rows) for rows in x._rows], dim=1)
+
+def _copied(x: SideBySide) -> Tensor:
+    return x._joined([materialised(rows) for rows in x._rows])

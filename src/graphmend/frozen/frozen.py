@@ -37,6 +37,9 @@ from graphmend.rows import Rows, materialised
 _LOG = logging.getLogger(__name__)
 
 
+SMALL = 50_000  # edges of a graph of which a CPU takes all views at once: each operation is over soon
+
+
 class FrozenGNN:
     """A trained model with the backbone contract: logits, an embedding Z, and exact edge weights.
 
@@ -75,7 +78,7 @@ class FrozenGNN:
         self._way: Way | None = None
         self._written: list[str] = []
         self._takes_rows: bool | None = None
-        self.takes_views = False  #: whether several views are best embedded side by side, found out inside
+        self.views_along: int | None = None  #: how several views are best embedded together, found out inside
         self.is_ours = type(inner) in BACKBONES.values() and not getattr(inner, "config", {}).get("released")
 
     def __enter__(self) -> Self:
@@ -87,7 +90,7 @@ class FrozenGNN:
             stack.enter_context(frozen_model(self._inner))
             stack.enter_context(remembering())
             self._forward = Caller(self._inner)
-            self.takes_views = self._may_take_views()
+            self.views_along = self._choose_views()
             self._trial()
             self._stack = stack.pop_all()
         return self
@@ -128,11 +131,15 @@ class FrozenGNN:
         """Whether weights of 1 spare the model its own, slower message passing."""
         return self._choose_way() is patched
 
-    def _may_take_views(self) -> bool:
-        x = self._data.x
-        fast = x.dtype == torch.float32 and has_triton(x.device) and self._data.edge_index.size(1) < 2**30
+    def _choose_views(self) -> int | None:
+        """See :mod:`graphmend.side_by_side`."""
+        x, edges = self._data.x, self._data.edge_index.size(1)
         plain = self.is_ours and self._embedding is None and self._data.get("edge_weight") is None
-        return fast and plain and takes_views(self._inner)
+        if not (plain and takes_views(self._inner)):
+            return None
+        if x.device.type == "cpu":
+            return 0 if edges < SMALL else None
+        return 1 if x.dtype == torch.float32 and has_triton(x.device) and edges < 2**30 else None
 
     def _caller(self) -> Caller:
         require(self._stack is not None, "a FrozenGNN is used inside its with block")
