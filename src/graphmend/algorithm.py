@@ -128,45 +128,45 @@ class Run:
                 break
             if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
                 assert update_x is not None
-                kind, terms, norm = "feature", *self._feature_step(update_x)
+                kind, (terms, found) = "feature", self._feature_step(update_x)
             else:
                 assert self.flips is not None and update_p is not None
-                kind, terms, norm = "edge", *self._edge_step(self.flips, update_p)
-            self._record(t, kind, terms, norm, start)
+                kind, (terms, found) = "edge", self._edge_step(self.flips, update_p)
+            self._record(t, kind, terms, found, start)
 
-    def _feature_step(self, update: FeatureAdam) -> tuple[dict[str, Tensor], Tensor]:
-        """Lines 6 to 8: the terms of the loss, and the norm of the gradient that was followed."""
+    def _feature_step(self, update: FeatureAdam) -> tuple[Iterable[str], Tensor]:
+        """Lines 6 to 8: names of the loss's terms; their values, and the norm of the gradient that was followed."""
         with self._wanting_gradients(self.x):
             loss = self.record("loss", self._loss)
-            norm = self.record("feature", lambda: self._follow_features(loss, update))
+            found = self.record("feature", lambda: self._follow_features(loss, update))
         self.rows = Rows.of(self.x)
-        return loss.terms, norm
+        return loss.terms, found
 
     def _follow_features(self, loss: _Loss, update: FeatureAdam) -> Tensor:
         gradient = partial(loss.rows.gradient, again=self.record.enabled)
         norm = update.step(self._following("features; set feature_steps=0", loss.total, gradient))
         with torch.no_grad():
             self.limits.project(self.x, self.data.x)
-        return norm
+        return torch.stack([*loss.terms.values(), norm])
 
-    def _edge_step(self, flips: EdgeFlips, update: Update) -> tuple[dict[str, Tensor], Tensor]:
-        """Lines 9 to 12."""
+    def _edge_step(self, flips: EdgeFlips, update: Update) -> tuple[Iterable[str], Tensor]:
+        """Lines 9 to 12: the same, and how many edges flip."""
         with self._wanting_gradients(flips.p):
             loss = self.record("loss", self._loss)
-            norm = self.record("edge", lambda: self._follow_edges(loss, flips, update))
-        return loss.terms, norm
+            found = self.record("edge", lambda: self._follow_edges(loss, flips, update))
+        return loss.terms, found
 
     def _follow_edges(self, loss: _Loss, flips: EdgeFlips, update: Update) -> Tensor:
         p = flips.p
         if p.numel() == 0:  # no edge may change
-            return p.new_zeros(())
+            return torch.stack([*loss.terms.values(), p.new_zeros(()), p.new_zeros(())])
         gradient = partial(torch.autograd.grad, inputs=p, allow_unused=True, retain_graph=self.record.enabled)
         found = self._following("edges; set edge_steps=0", loss.total, gradient)[0]
         found = torch.zeros_like(p) if found is None else found
         update(found)
         flips.step_back()
-        norm: Tensor = torch.linalg.vector_norm(found)
-        return norm
+        with torch.no_grad():
+            return torch.stack([*loss.terms.values(), torch.linalg.vector_norm(found), p.sum()])
 
     @contextmanager
     def _wanting_gradients(self, variable: Tensor) -> Iterator[None]:
@@ -193,7 +193,8 @@ class Run:
         if not loss.requires_grad:
             raise _Stopped(f"the surrogate loss does not depend on the graph's {what}")
         try:
-            return gradient(loss)
+            with torch.autograd.set_multithreading_enabled(False):  # another thread would have to be woken for a GPU
+                return gradient(loss)
         except Exception as error:
             raise _Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error
 
@@ -294,11 +295,10 @@ class Run:
             generator=self.generator,
         )
 
-    def _record(self, index: int, kind: str, terms: dict[str, Tensor], norm: Tensor, start: float) -> None:
-        edges = [self.flips.p.sum()] if self.flips is not None and kind == "edge" else []
-        found = torch.stack([*terms.values(), norm, *edges]).tolist()  # one wait for the device
-        flips = found.pop() if edges else self.history[-1].flipped if self.history else 0.0
-        *losses, size = found
+    def _record(self, index: int, kind: str, terms: Iterable[str], found: Tensor, start: float) -> None:
+        numbers = found.tolist()  # one wait for the device
+        flips = numbers.pop() if kind == "edge" else self.history[-1].flipped if self.history else 0.0
+        *losses, size = numbers
         values, seconds = dict(zip(terms, losses, strict=True)), time.perf_counter() - start
         if not all(map(math.isfinite, losses)):
             raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")

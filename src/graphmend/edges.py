@@ -210,11 +210,13 @@ class EdgeFlips:
     @functools.cached_property
     def places(self) -> Tensor:
         """The entries of each candidate, at most two, ``(2, num_candidates)``; the number of entries for none."""
-        entries = torch.arange(self.candidate.numel(), dtype=self.candidate.dtype, device=self.candidate.device)
-        mine, slots = entries[self.candidate >= 0], self.candidate[self.candidate >= 0].long()
-        first = torch.full_like(self.p, entries.numel(), dtype=entries.dtype).scatter_reduce_(0, slots, mine, "amin")
-        last = torch.full_like(self.p, -1, dtype=entries.dtype).scatter_reduce_(0, slots, mine, "amax")
-        return torch.stack([first, torch.where(last == first, entries.numel(), last)])
+        none, number = self.candidate.numel(), self.num_candidates
+        entries = torch.arange(none, dtype=self.candidate.dtype, device=self.candidate.device)
+        slots = self.candidate.long().masked_fill_(self.candidate < 0, number)  # a last one that nobody asks for
+        first, last = entries.new_full((number + 1,), none), entries.new_full((number + 1,), -1)
+        first.scatter_reduce_(0, slots, entries, "amin")
+        last.scatter_reduce_(0, slots, entries, "amax")
+        return torch.stack([first, last.masked_fill_(last == first, none)])[:, :number]
 
     def step_back(self) -> None:
         """Project ``p`` onto the budget."""

@@ -36,6 +36,7 @@ def check_memory(x: Tensor, num_edges: int, hidden: int, bytes_per_activation: i
 def available_memory(device: torch.device) -> int:
     """Free bytes on a device, on a GPU with what torch keeps for this process."""
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + cached
+        stats = torch.cuda.memory_stats_as_nested_dict(device)
+        reserved, used = (int(stats[name]["all"]["current"]) for name in ("reserved_bytes", "allocated_bytes"))
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved - used
     return int(psutil.virtual_memory().available)
