@@ -402,5 +402,5 @@ def test_a_patch_made_on_the_gpu_works_on_the_cpu() -> None:
 def test_a_patch_of_an_older_format_says_so(tmp_path: Path) -> None:
     path = tmp_path / "old.safetensors"
     write_safetensors(path, {"rows": torch.zeros(1)}, {"graphmend": json.dumps({"format": "graphmend-patch-1"})})
-    with pytest.raises(GraphMendError, match="format graphmend-patch-1, this version reads graphmend-patch-3"):
+    with pytest.raises(GraphMendError, match="format graphmend-patch-1, this version reads graphmend-patch-4"):
         Patch.load(path)

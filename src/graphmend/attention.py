@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmend.functions import apply, asked_for
-from graphmend.kernels import has_triton, hop, row_sums, sampled_product
+from graphmend.kernels import has_triton, hop, row_products, row_sums, sampled_product
 from graphmend.sparse import Adjacency, highest_score
 
 __all__ = ["WIDEST", "attend"]
@@ -103,7 +103,7 @@ class _Attend(torch.autograd.Function):
         a: Adjacency = ctx.a
         h, source, target, before, share, attention, own, out = ctx.saved_tensors
         grad = grad.contiguous()
-        inner = torch.linalg.vecdot(grad, out)
+        inner = row_products(grad, out)
         found = sampled_product(a.pattern, grad, h).sub_(inner.index_select(0, a.row))
         *for_rest, for_weight, _ = asked_for(ctx)
         grad_weight = found * share if for_weight else None
@@ -111,7 +111,7 @@ class _Attend(torch.autograd.Function):
             return None, None, None, None, grad_weight, None
         leaky = torch.ops.aten.leaky_relu_backward
         found = leaky(found.mul_(attention), before, ctx.slope, False)
-        loop = leaky((torch.linalg.vecdot(grad, h) - inner).mul_(own), source + target, ctx.slope, False)
+        loop = leaky((row_products(grad, h) - inner).mul_(own), source + target, ctx.slope, False)
         grad_target = row_sums(a.pattern, found).add_(loop)
         grad_source = row_sums(a.transpose, a.transposed(found)).add_(loop)
         grad_h = hop(a.transpose, a.transposed(attention), grad, loop=own)

@@ -4,7 +4,7 @@ The C library hands large blocks back to the system as soon as they are free, an
 next result. What it calls large grows with what a program frees, up to 32 MiB; it is set to that at once, so that the
 features of a small graph find the memory of the last one. On graphs whose activations are larger still, every other
 second goes into getting memory: while such a graph is mended, all free memory stays with the process, and goes back at
-the end. Holes of the wrong size make it a third more, so this is done only where there is room for half as much again.
+the end. Holes of the wrong size make it up to a third more, so this is done only where there is room for that.
 
 Who has chosen limits by environment variables keeps them: nothing is done then.
 

@@ -28,6 +28,7 @@ __all__ = [
     "head_sums",
     "hop",
     "inverse_root_degrees",
+    "row_products",
     "row_sums",
     "sampled_product",
     "scaled",
@@ -135,8 +136,16 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     if col.numel() == 0:
         return zeros
     matrix = torch.sparse_csr_tensor(crow, col, zeros, (left.size(0), right.size(0)), check_invariants=False)
-    values: Tensor = torch.sparse.sampled_addmm(matrix, left.contiguous(), right.t(), beta=0.0).values()
+    left, right = left.detach().contiguous(), right.detach()
+    torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0, out=matrix)  # or the columns are copied, too
+    values: Tensor = matrix.values()
     return values
+
+
+def row_products(left: Tensor, right: Tensor) -> Tensor:
+    r""":math:`\langle L_i, R_i \rangle` for every row; the products of a block of rows are summed up in the cache."""
+    parts = [torch.linalg.vecdot(left[rows], right[rows]) for rows in _blocks(left)]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
@@ -266,5 +275,6 @@ def cosine_gradients(
 
 def _blocks(z: Tensor) -> list[slice]:
     """Rows to work on at a time: what a CPU computes on the way stays in its cache."""
-    size = max(1, (1 << 18) // max(1, z.size(1)) if z.device.type == "cpu" else z.size(0))
-    return [slice(start, start + size) for start in range(0, z.size(0), size)]
+    width = max(1, z[:1].numel())
+    size = max(1, (1 << 18) // width if z.device.type == "cpu" else z.size(0))
+    return [slice(start, start + size) for start in range(0, max(1, z.size(0)), size)]

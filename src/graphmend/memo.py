@@ -2,7 +2,8 @@
 
 Inside :func:`remembering` nobody but this package and the surrogate touches weights and graph, so a result may be kept
 as long as the tensors it was made from live and their version counters stand still. Outside, nothing is kept:
-``tensor.data`` can be written to without anyone noticing.
+``tensor.data`` can be written to without anyone noticing. What carries a gradient lives no longer than one loss: it is
+kept inside :func:`sharing` only.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
-__all__ = ["forgetting", "remembered", "remembering"]
+__all__ = ["forgetting", "remembered", "remembering", "sharing"]
 
 T = TypeVar("T")
 
@@ -27,6 +29,7 @@ class _Entry(NamedTuple):
 
 
 _ACTIVE: ContextVar[dict[Any, _Entry] | None] = ContextVar("graphmend_memo", default=None)
+_SHARED: ContextVar[dict[Any, _Entry] | None] = ContextVar("graphmend_shared", default=None)  # of what wants gradients
 
 
 @contextmanager
@@ -40,17 +43,28 @@ def remembering() -> Iterator[None]:
 
 
 @contextmanager
-def forgetting() -> Iterator[None]:
-    """A scope in which nothing is kept, and nothing that was kept before is used."""
-    token = _ACTIVE.set(None)
+def sharing() -> Iterator[None]:
+    """Within :func:`remembering`, the parts of one loss: what wants gradients is shared between them, too."""
+    token = _SHARED.set({} if _ACTIVE.get() is not None else None)
     try:
         yield
     finally:
-        _ACTIVE.reset(token)
+        _SHARED.reset(token)
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """A scope in which nothing is kept, and nothing that was kept before is used."""
+    tokens = _ACTIVE.set(None), _SHARED.set(None)
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(tokens[0])
+        _SHARED.reset(tokens[1])
 
 
 def remembered(name: Any, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> T:
-    """``compute()``, or what it gave before for the same tensors; those that want gradients are never remembered.
+    """``compute()``, or what it gave before for the same tensors.
 
     Args:
         name: What is computed; hashable.
@@ -58,7 +72,9 @@ def remembered(name: Any, tensors: tuple[Tensor, ...], compute: Callable[[], T])
         compute: Computes it.
     """
     memo = _ACTIVE.get()
-    if memo is None or any(tensor.requires_grad or tensor.is_inference() for tensor in tensors):
+    if any(tensor.requires_grad for tensor in tensors):
+        memo = _SHARED.get() if torch.is_grad_enabled() else None
+    if memo is None or any(tensor.is_inference() for tensor in tensors):
         return compute()
     key, versions = (name, *map(id, tensors)), [tensor._version for tensor in tensors]
     entry = memo.get(key)

@@ -13,24 +13,24 @@ from graphmend.heap import LARGE
 def check_memory(x: Tensor, num_edges: int, hidden: int, bytes_per_activation: int = 4) -> bool:
     """Raise if adapting a graph plainly cannot fit into the memory of the device that ``x`` is on.
 
-    Counted are X', Adam's two moments and the patch, three views' activations forwards and backwards, the compressed
-    rows, and the values of their entries; block models of 1e7 and 3e7 entries were measured to take about as much.
+    Counted are X' and Adam's two moments, three views' activations forwards and backwards, the compressed rows, and the
+    values of their entries; a block model of 3e7 entries was measured to take about as much.
 
     Returns:
         Whether to keep memory between operations, see :mod:`graphmend.heap`: blocks are large, and there is room.
     """
     nodes, columns = x.shape
-    features = 4 * nodes * columns * x.element_size()
+    features = 3 * nodes * columns * x.element_size()
     activation = nodes * max(hidden, 1) * bytes_per_activation
-    edges = num_edges * (5 * 4 + 9 * x.element_size())
-    needed, available = features + 3 * 4 * activation + edges, available_memory(x.device)
+    edges = num_edges * (5 * 4 + 7 * x.element_size())
+    needed, available = features + 3 * 3 * activation + edges, available_memory(x.device)
     require(
         needed <= available,
         f"adapting {nodes} nodes x {columns} features and {num_edges} edges needs about {needed / 2**30:.1f} GiB, "
         f"but {available / 2**30:.1f} GiB are free on {x.device}; use a larger machine or a part of the graph",
     )
     large = max(activation, num_edges * x.element_size()) > LARGE
-    return large and x.device.type == "cpu" and 1.5 * needed <= available
+    return large and x.device.type == "cpu" and 1.4 * needed <= available
 
 
 def available_memory(device: torch.device) -> int:

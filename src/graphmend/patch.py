@@ -17,7 +17,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files import digest, read_safetensors, write_safetensors
 from graphmend.fingerprint import fingerprint
 
-FORMAT = "graphmend-patch-3"
+FORMAT = "graphmend-patch-4"
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -174,7 +174,7 @@ class Patch:
 
 def fingerprint_of(data: Data, attributes: Collection[str] | None = None) -> str:
     """The fingerprint of features, edges and edge attributes (all, or those named)."""
-    return fingerprint({"x": data.x, **_edge_attributes(data, attributes)})
+    return fingerprint({"x": data.x, **_edge_attributes(data, attributes), "edge_index": data.edge_index})
 
 
 def _same(found: str, expected: str, otherwise: str) -> None:

@@ -15,7 +15,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmend.functions import apply, asked_for
-from graphmend.kernels import cut, gathered, hop, inverse_root_degrees, row_sums, sampled_product, scaled
+from graphmend.kernels import (
+    cut,
+    gathered,
+    hop,
+    inverse_root_degrees,
+    row_products,
+    row_sums,
+    sampled_product,
+    scaled,
+)
 from graphmend.memo import remembered
 from graphmend.sparse import Adjacency
 
@@ -93,7 +102,7 @@ class Propagation:
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
         values = sampled_product(self.adjacency.pattern, grad, x)
-        return values, None if loop is None else torch.linalg.vecdot(grad.to(loop.dtype), x.to(loop.dtype)).t()
+        return values, None if loop is None else row_products(grad.to(loop.dtype), x.to(loop.dtype)).t()
 
 
 class _Hop(torch.autograd.Function):

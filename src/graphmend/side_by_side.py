@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch_geometric.data import Data
 
+from graphmend.memo import sharing
 from graphmend.rows import PRODUCTS, PROPERTIES, Rows, materialised
 from graphmend.sparse import Adjacency
 
@@ -26,7 +27,8 @@ def embeddings(model: Any, graphs: Sequence[Data]) -> Sequence[Tensor]:
     """The model's embedding of every graph; ``model.views_along`` says how it takes several, if it does."""
     along = getattr(model, "views_along", None)
     if along is None or not _are_views(graphs):
-        return [model.embed(graph.x, graph.edge_index, graph.get("edge_weight")) for graph in graphs]
+        with sharing():
+            return [model.embed(graph.x, graph.edge_index, graph.get("edge_weight")) for graph in graphs]
     x, edge_index = SideBySide.of([graph.x for graph in graphs], along), graphs[0].edge_index
     weight = torch.stack([graph.edge_weight for graph in graphs])
     if along == 1:
