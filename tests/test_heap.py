@@ -20,7 +20,8 @@ SCRIPT = """
 import json, resource, threading
 from contextlib import suppress
 import torch
-from graphmend.heap import LARGE, keeping_memory
+from graphmend import heap
+from graphmend.heap import LARGE, keeping_memory, relieve
 
 def faults(keep):
     # pages that were got from the system for large results, one after the other
@@ -46,6 +47,15 @@ thread.join()
 with suppress(KeyboardInterrupt), keeping_memory(True):
     torch.ones(LARGE // 2)
     raise KeyboardInterrupt
+with keeping_memory(True):
+    before_relief = resident()
+    torch.ones(LARGE // 2)
+    heap.LITTLE = 0.0
+    relieve()
+    found["enough is left"] = (resident() - before_relief) / LARGE
+    heap.LITTLE = 2.0
+    relieve()
+    found["little is left"] = (resident() - before_relief) / LARGE
 found["left after an exception"] = (resident() - before) / LARGE
 print(json.dumps(found))
 """
@@ -63,7 +73,8 @@ def test_memory_is_used_again_inside_and_goes_back_at_the_end() -> None:
     for name in ("kept", "inner", "outer"):
         assert found[name] < found["anew"] / 3, (name, found)
     assert found["thread"] > found["anew"] / 3, found  # other threads have their memory elsewhere
-    assert max(found["left"], found["left after an exception"]) < 1, found
+    assert max(found["left"], found["left after an exception"], found["little is left"]) < 1, found
+    assert found["enough is left"] > 1, found
 
 
 def test_results_outlive_it() -> None:

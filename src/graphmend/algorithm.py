@@ -20,6 +20,7 @@ from graphmend.checks import is_finite
 from graphmend.edges import RECORDABLE, EdgeFlips
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen import FrozenGNN
+from graphmend.heap import relieve
 from graphmend.limits import Limits
 from graphmend.nn import GAT, GCN, GPR, SAGE
 from graphmend.patch import Patch
@@ -133,6 +134,7 @@ class Run:
                 assert self.flips is not None and update_p is not None
                 kind, (terms, found) = "edge", self._edge_step(self.flips, update_p)
             self._record(t, kind, terms, found, start)
+            relieve()
 
     def _feature_step(self, update: FeatureAdam) -> tuple[Iterable[str], Tensor]:
         """Lines 6 to 8: names of the loss's terms; their values, and the norm of the gradient that was followed."""
@@ -212,6 +214,7 @@ class Run:
         draws.set_state(self.generator.get_state())
         with torch.no_grad():
             for name, flips in self.flips.discrete(self.settings.num_samples, draws):
+                relieve()
                 self.flips.become(flips)
                 self.generator.manual_seed(self.seed)  # the same views for all
                 scored = self.record("loss", self._loss)

@@ -4,7 +4,8 @@ The C library hands large blocks back to the system as soon as they are free, an
 next result. What it calls large grows with what a program frees, up to 32 MiB; it is set to that at once, so that the
 features of a small graph find the memory of the last one. On graphs whose activations are larger still, every other
 second goes into getting memory: while such a graph is mended, all free memory stays with the process, and goes back at
-the end. Holes of the wrong size make it up to a third more, so this is done only where there is room for that.
+the end. Holes of the wrong size make it up to a third more, and grow in number, so this is done only where there is
+room for that, and between steps, if the system has little memory left, what is free goes back all the same.
 
 Who has chosen limits by environment variables keeps them: nothing is done then.
 
@@ -24,11 +25,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import torch
 
-__all__ = ["keeping_memory"]
+__all__ = ["keeping_memory", "relieve"]
 
 LARGE = 32 << 20  # glibc's limit for blocks that are used again
+LITTLE = 1 / 8  # of the system's memory
 _IN_USE = threading.Lock()  # by an outer one
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # names of mallopt, see malloc.h
 
@@ -62,6 +65,16 @@ def keeping_memory(worthwhile: bool) -> Iterator[None]:
             libc.mallopt(_MMAP_MAX, 65536)  # the default
             _set_limits(libc)
             libc.malloc_trim(0)
+
+
+def relieve() -> None:
+    """Inside :func:`keeping_memory`, give back what is free if the system has little memory left."""
+    libc = _glibc()
+    if libc is None or not _IN_USE.locked():
+        return
+    memory = psutil.virtual_memory()
+    if memory.available < LITTLE * memory.total:
+        libc.malloc_trim(0)
 
 
 def _set_limits(libc: ctypes.CDLL) -> None:
