@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphmend import heap
 from graphmend.heap import keeping_memory
 from graphmend.memory import available_memory, check_memory
 
@@ -47,6 +48,7 @@ thread.join()
 with suppress(KeyboardInterrupt), keeping_memory(True):
     torch.ones(LARGE // 2)
     raise KeyboardInterrupt
+found["left after an exception"] = (resident() - before) / LARGE
 with keeping_memory(True):
     before_relief = resident()
     torch.ones(LARGE // 2)
@@ -56,7 +58,6 @@ with keeping_memory(True):
     heap.LITTLE = 2.0
     relieve()
     found["little is left"] = (resident() - before_relief) / LARGE
-found["left after an exception"] = (resident() - before) / LARGE
 print(json.dumps(found))
 """
 
@@ -135,3 +136,15 @@ print(faults())
     command = [sys.executable, "-c", script]
     out = subprocess.run(command, capture_output=True, text=True, check=True, env=small_pages).stdout
     assert int(out) < 4096  # one of the twelve has as many pages
+
+
+def test_room_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "CONTAINER", tmp_path)
+    available, total = heap.room()
+    assert 0 < available < total
+    (tmp_path / "memory.current").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 3000\ninactive_file 700\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert heap.room()[1] == total
+    (tmp_path / "memory.max").write_text("8000\n")
+    assert heap.room() == (3700, 8000)

@@ -8,8 +8,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend import GTrans
-from graphmend.frozen import frozen
+from graphmend import FrozenGNN, GTrans, propagation, side_by_side
 from graphmend.nn import BACKBONES, build
 from graphmend.nn.layers import takes_views
 from graphmend.rows import Rows
@@ -110,7 +109,13 @@ def test_what_takes_views() -> None:
     handle = model.convs[0].register_forward_hook(lambda *_: None)
     assert not takes_views(model)
     handle.remove()
+    handle = model.convs[0].register_full_backward_hook(lambda *_: None)
+    assert not takes_views(model)
+    handle.remove()
     assert takes_views(model)
+    perceptron = build("gpr", IN, 8, 3)
+    perceptron.mlp.linears[0] = nn.Sequential(nn.Linear(IN, 8), pyg.PairNorm())
+    assert not takes_views(perceptron)
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat", "gpr"])
@@ -148,10 +153,8 @@ def test_what_is_no_linear_map_works_on_a_copy(along: int, shape: tuple[int, ...
 @pytest.mark.parametrize("edges", KINDS)
 def test_copies_of_an_adjacency_are_what_sorting_gives(edges: str) -> None:
     edge_index = KINDS[edges]()
-    adjacency = Adjacency.of(edge_index, N)
-    copies = adjacency.copies(edge_index, 3)
+    copies = Adjacency.of(edge_index, N).copies(edge_index, 3)
     found, expected = Adjacency.of(copies, 3 * N), Adjacency(copies.clone(), 3 * N)
-    assert adjacency.copies(edge_index, 3) is copies
     assert vars(found).keys() == vars(expected).keys()
     for name, value in vars(expected).items():
         mine = getattr(found, name)
@@ -161,17 +164,76 @@ def test_copies_of_an_adjacency_are_what_sorting_gives(edges: str) -> None:
             assert torch.equal(mine, value) if isinstance(value, Tensor) else mine == value, name
 
 
-def test_an_adaptation_with_all_views_at_once_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def spied(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of the features that a model embeds from now on."""
+    shapes: list[tuple[int, ...]] = []
+    embed = type(model).embed
+
+    def spy(self: nn.Module, x: Tensor, *args: Tensor) -> Tensor:
+        shapes.append(tuple(x.shape))
+        return embed(self, x, *args)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(type(model), "embed", spy)
+    return shapes
+
+
+@backbones
+def test_an_adaptation_with_all_views_at_once_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What small graphs get on a CPU, and what larger ones get, on one graph."""
     torch.manual_seed(2)
     data = Data(x=torch.randn(N, IN, generator=rng()), edge_index=undirected(N))
-    for name in BACKBONES:
-        model, found = build(name, IN, 8, 3), []
-        for small in (frozen.SMALL, 0):
-            monkeypatch.setattr(frozen, "SMALL", small)
-            found.append(GTrans(steps=10, budget=0.3)(model, data.clone()))
-        one, other = found
-        assert [c.flips for c in one.candidates] == [c.flips for c in other.candidates]
-        torch.testing.assert_close(one.data.x, other.data.x, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(one.logits, other.logits, atol=1e-4, rtol=1e-4)
-        monkeypatch.undo()
+    model, found = build(name, IN, 8, 3), []
+    shapes = spied(model, monkeypatch)
+    for small, shape in ((side_by_side.SMALL, (3 * N, IN)), (0, (N, IN))):
+        monkeypatch.setattr(side_by_side, "SMALL", small)
+        found.append(GTrans(steps=10, budget=0.3)(model, data.clone()))
+        assert set(shapes) == {shape}
+        shapes.clear()
+    one, other = found
+    assert [c.flips for c in one.candidates] == [c.flips for c in other.candidates]
+    torch.testing.assert_close(one.data.x, other.data.x, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(one.logits, other.logits, atol=1e-4, rtol=1e-4)
+
+
+def test_small_is_the_graph_with_all_that_could_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Data(x=torch.randn(N, IN, generator=rng()), edge_index=undirected(N))
+    model = build("gcn", IN, 8, 3)
+    shapes = spied(model, monkeypatch)
+    monkeypatch.setattr(side_by_side, "SMALL", data.num_edges + 1)
+    for space, shape in (("existing", (3 * N, IN)), ("random_block", (N, IN))):
+        GTrans(steps=5, budget=2, space=space)(model, data)
+        assert set(shapes) == {shape}
+        shapes.clear()
+
+
+def test_how_a_frozen_model_takes_views() -> None:
+    data = Data(x=torch.randn(N, IN, generator=rng()), edge_index=undirected(N))
+    weighted = data.clone()
+    weighted.edge_weight = torch.ones(data.num_edges)
+    model = build("gcn", IN, 8, 3)
+    stranger = pyg.GCN(IN, 8, 2, 3)
+    for given, graph, embedding, along in (
+        (model, data, None, 0),
+        (model, data, "convs.0", None),
+        (model, weighted, None, None),
+        (stranger, data, None, None),
+    ):
+        with FrozenGNN(given, graph, embedding=embedding) as frozen:
+            assert frozen.views_along == along
+
+
+def test_weights_that_are_learned_are_normalised_once_for_views_that_have_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanting: list[bool] = []
+    normalised = propagation.normalised
+
+    def spy(adjacency: Adjacency, weight: Tensor) -> propagation.Propagation:
+        wanting.append(weight.requires_grad)
+        return normalised(adjacency, weight)
+
+    monkeypatch.setattr(propagation, "normalised", spy)
+    monkeypatch.setattr(side_by_side, "SMALL", 0)
+    data = Data(x=torch.randn(N, IN, generator=rng()), edge_index=undirected(N))
+    GTrans(steps=1, feature_steps=0, edge_steps=1)(build("gcn", IN, 8, 3), data)
+    assert sum(wanting) == 2  # the graph and its shuffled view; the view with fewer edges

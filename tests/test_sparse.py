@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphmend import sparse
+from graphmend.kernels import row_products
 from graphmend.propagation import Propagation, gcn_norm
 from graphmend.sparse import Adjacency, edge_softmax, head_sum, row_sum, spmm, spread
 from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
@@ -432,3 +433,9 @@ def test_inference_mode_leaves_nothing_behind_that_backward_cannot_use() -> None
     h.grad = None
     gcn_norm(Adjacency.of(inside, N), None, torch.float32)(h).square().sum().backward()  # an inference tensor, outside
     assert torch.isfinite(h.grad).all()
+
+
+def test_products_of_many_rows() -> None:
+    left, right = (torch.randn(70_000, 8, generator=rng(seed), dtype=torch.float64) for seed in (1, 2))
+    torch.testing.assert_close(row_products(left, right), (left * right).sum(-1))
+    assert row_products(left[:0], right[:0]).shape == (0,)

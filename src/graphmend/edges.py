@@ -212,7 +212,7 @@ class EdgeFlips:
         """The entries of each candidate, at most two, ``(2, num_candidates)``; the number of entries for none."""
         none, number = self.candidate.numel(), self.num_candidates
         entries = torch.arange(none, dtype=self.candidate.dtype, device=self.candidate.device)
-        slots = self.candidate.long().masked_fill_(self.candidate < 0, number)  # a last one that nobody asks for
+        slots = self.candidate.long().masked_fill(self.candidate < 0, number)  # a last one that nobody asks for
         first, last = entries.new_full((number + 1,), none), entries.new_full((number + 1,), -1)
         first.scatter_reduce_(0, slots, entries, "amin")
         last.scatter_reduce_(0, slots, entries, "amax")

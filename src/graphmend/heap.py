@@ -28,10 +28,11 @@ from pathlib import Path
 import psutil
 import torch
 
-__all__ = ["keeping_memory", "relieve"]
+__all__ = ["keeping_memory", "relieve", "room"]
 
 LARGE = 32 << 20  # glibc's limit for blocks that are used again
 LITTLE = 1 / 8  # of the system's memory
+CONTAINER = Path("/sys/fs/cgroup")  # where Linux says what a container may use
 _IN_USE = threading.Lock()  # by an outer one
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # names of mallopt, see malloc.h
 
@@ -72,9 +73,21 @@ def relieve() -> None:
     libc = _glibc()
     if libc is None or not _IN_USE.locked():
         return
-    memory = psutil.virtual_memory()
-    if memory.available < LITTLE * memory.total:
+    available, total = room()
+    if available < LITTLE * total:
         libc.malloc_trim(0)
+
+
+def room() -> tuple[int, int]:
+    """Bytes that this process can still have, and all there are: of the system, or of its container (cgroup v2)."""
+    memory = psutil.virtual_memory()
+    available, total = int(memory.available), int(memory.total)
+    try:
+        limit, used = (int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        cache = next(line for line in (CONTAINER / "memory.stat").read_text().splitlines() if "inactive_file" in line)
+    except (OSError, ValueError, StopIteration):  # there is none, or it has no limit
+        return available, total
+    return min(available, limit - used + int(cache.split()[1])), min(total, limit)
 
 
 def _set_limits(libc: ctypes.CDLL) -> None:

@@ -35,21 +35,25 @@ _SHARED: ContextVar[dict[Any, _Entry] | None] = ContextVar("graphmend_shared", d
 @contextmanager
 def remembering() -> Iterator[None]:
     """A scope in which :func:`remembered` keeps what it computes; at its end all is forgotten."""
-    token = _ACTIVE.set({})
+    memo: dict[Any, _Entry] = {}
+    token = _ACTIVE.set(memo)
     try:
         yield
     finally:
         _ACTIVE.reset(token)
+        memo.clear()  # its entries know it
 
 
 @contextmanager
 def sharing() -> Iterator[None]:
     """Within :func:`remembering`, the parts of one loss: what wants gradients is shared between them, too."""
-    token = _SHARED.set({} if _ACTIVE.get() is not None else None)
+    memo: dict[Any, _Entry] = {}
+    token = _SHARED.set(memo if _ACTIVE.get() is not None else None)
     try:
         yield
     finally:
         _SHARED.reset(token)
+        memo.clear()
 
 
 @contextmanager

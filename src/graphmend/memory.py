@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import psutil
 import torch
 from torch import Tensor
 
 from graphmend.errors import require
-from graphmend.heap import LARGE
+from graphmend.heap import LARGE, room
 
 
 def check_memory(x: Tensor, num_edges: int, hidden: int, bytes_per_activation: int = 4) -> bool:
     """Raise if adapting a graph plainly cannot fit into the memory of the device that ``x`` is on.
 
     Counted are X' and Adam's two moments, three views' activations forwards and backwards, the compressed rows, and the
-    values of their entries; a block model of 3e7 entries was measured to take about as much.
+    values of their entries; block models were measured to take about as much. A GPU, which has all views at a time,
+    takes a third more.
 
     Returns:
         Whether to keep memory between operations, see :mod:`graphmend.heap`: blocks are large, and there is room.
@@ -24,6 +24,8 @@ def check_memory(x: Tensor, num_edges: int, hidden: int, bytes_per_activation: i
     activation = nodes * max(hidden, 1) * bytes_per_activation
     edges = num_edges * (5 * 4 + 7 * x.element_size())
     needed, available = features + 3 * 3 * activation + edges, available_memory(x.device)
+    if x.device.type != "cpu":
+        needed = needed * 4 // 3
     require(
         needed <= available,
         f"adapting {nodes} nodes x {columns} features and {num_edges} edges needs about {needed / 2**30:.1f} GiB, "
@@ -39,4 +41,4 @@ def available_memory(device: torch.device) -> int:
         stats = torch.cuda.memory_stats_as_nested_dict(device)
         reserved, used = (int(stats[name]["all"]["current"]) for name in ("reserved_bytes", "allocated_bytes"))
         return int(torch.cuda.mem_get_info(device)[0]) + reserved - used
-    return int(psutil.virtual_memory().available)
+    return room()[0]

@@ -1,8 +1,9 @@
 """Embedding several views of one graph in one pass: what a device is told, it is told once for all of them.
 
-The three views of the contrastive loss have the same edge list and the same feature rows. Where a model takes them,
-they go through it together: on a GPU side by side, as features ``(N, views, F)`` and edge weights ``(views, E)``, so
-that a neighbour is looked up once for all; on a CPU one after the other, as a graph of ``views * N`` nodes.
+The three views of the contrastive loss have the same edge list and the same feature rows. Where a model takes them and
+all have edge weights, they go through it together: on a GPU side by side, as features ``(N, views, F)`` and weights
+``(views, E)``, so that a neighbour is looked up once for all; on a CPU, if they are small, one after the other as a
+graph of ``views * N`` nodes.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch_geometric.data import Data
 
-from graphmend.memo import sharing
+from graphmend.memo import remembered, sharing
 from graphmend.rows import PRODUCTS, PROPERTIES, Rows, materialised
 from graphmend.sparse import Adjacency
 
 __all__ = ["embeddings"]
 
+SMALL = 50_000  # nodes and edges of a graph of which a CPU takes all views at once: each operation is over soon
+
 
 def embeddings(model: Any, graphs: Sequence[Data]) -> Sequence[Tensor]:
     """The model's embedding of every graph; ``model.views_along`` says how it takes several, if it does."""
     along = getattr(model, "views_along", None)
-    if along is None or not _are_views(graphs):
+    if along is None or not _are_views(graphs) or (along == 0 and not _is_small(graphs[0])):
         with sharing():
             return [model.embed(graph.x, graph.edge_index, graph.get("edge_weight")) for graph in graphs]
     x, edge_index = SideBySide.of([graph.x for graph in graphs], along), graphs[0].edge_index
@@ -34,8 +37,13 @@ def embeddings(model: Any, graphs: Sequence[Data]) -> Sequence[Tensor]:
     if along == 1:
         return model.embed(x, edge_index, weight).unbind(1)  # type: ignore[no-any-return]
     nodes = graphs[0].x.size(0)
-    copies = Adjacency.of(edge_index, nodes).copies(edge_index, len(graphs))
+    number, adjacency = len(graphs), Adjacency.of(edge_index, nodes)
+    copies = remembered(("copies", number), (edge_index,), lambda: adjacency.copies(edge_index, number))
     return model.embed(x, copies, weight.view(-1)).split(nodes)  # type: ignore[no-any-return]
+
+
+def _is_small(graph: Data) -> bool:
+    return max(graph.x.size(0), graph.edge_index.size(1)) < SMALL  # type: ignore[no-any-return]
 
 
 def _are_views(graphs: Sequence[Data]) -> bool:

@@ -72,33 +72,27 @@ class Adjacency:
 
     def copies(self, edge_index: Tensor, number: int) -> Tensor:
         """The edge list of a graph of so many copies of this one, whose adjacency then is there without sorting."""
-        if ("copies", number) not in self.known:
-            out, entries = Adjacency.__new__(Adjacency), self.row.numel()
-            times = torch.arange(number, dtype=self.row.dtype, device=self.row.device).unsqueeze(-1)
+        out, entries = Adjacency.__new__(Adjacency), self.row.numel()
+        times = torch.arange(number, dtype=self.row.dtype, device=self.row.device).unsqueeze(-1)
 
-            def repeated(index: Tensor, step: int) -> Tensor:
-                return (index + step * times).view(-1)
+        def repeated(index: Tensor, step: int) -> Tensor:
+            return (index + step * times).view(-1)
 
-            def repeated_pattern(pattern: Pattern) -> Pattern:
-                crow = torch.cat([repeated(pattern.crow[:-1], entries), pattern.crow.new_tensor([number * entries])])
-                return Pattern.of(crow, repeated(pattern.col, self.num_nodes), repeated(pattern.row, self.num_nodes))
+        def repeated_pattern(pattern: Pattern) -> Pattern:
+            crow = torch.cat([repeated(pattern.crow[:-1], entries), pattern.crow.new_tensor([number * entries])])
+            return Pattern.of(crow, repeated(pattern.col, self.num_nodes), repeated(pattern.row, self.num_nodes))
 
-            out.num_nodes, out.known = number * self.num_nodes, {}
-            out.perm = None if self.perm is None else repeated(self.perm, entries)
-            out.tperm = repeated(self.tperm, entries)
-            out.pattern = repeated_pattern(self.pattern)
-            out.transpose = out.pattern if self.is_symmetric else repeated_pattern(self.transpose)
-            out.crow, out.col, out.row, _ = out.pattern
-            out.is_symmetric, out.has_loops, out.is_loop = (
-                self.is_symmetric,
-                self.has_loops,
-                self.is_loop.repeat(number),
-            )
-            made = torch.cat([edge_index + k * self.num_nodes for k in range(number)], dim=1)
-            out._keep_for(made)
-            self.known["copies", number] = made
-        found: Tensor = self.known["copies", number]
-        return found
+        out.num_nodes, out.known = number * self.num_nodes, {}
+        out.perm = None if self.perm is None else repeated(self.perm, entries)
+        out.tperm = repeated(self.tperm, entries)
+        out.pattern = repeated_pattern(self.pattern)
+        out.transpose = out.pattern if self.is_symmetric else repeated_pattern(self.transpose)
+        out.crow, out.col, out.row, _ = out.pattern
+        out.is_symmetric, out.has_loops = self.is_symmetric, self.has_loops
+        out.is_loop = self.is_loop.repeat(number)
+        made = torch.cat([edge_index + k * self.num_nodes for k in range(number)], dim=1)
+        out._keep_for(made)
+        return made
 
     @functools.cached_property
     def inverse_perm(self) -> Tensor | None:

@@ -37,9 +37,6 @@ from graphmend.rows import Rows, materialised
 _LOG = logging.getLogger(__name__)
 
 
-SMALL = 50_000  # edges of a graph of which a CPU takes all views at once: each operation is over soon
-
-
 class FrozenGNN:
     """A trained model with the backbone contract: logits, an embedding Z, and exact edge weights.
 
@@ -133,13 +130,14 @@ class FrozenGNN:
 
     def _choose_views(self) -> int | None:
         """See :mod:`graphmend.side_by_side`."""
-        x, edges = self._data.x, self._data.edge_index.size(1)
+        x = self._data.x
         plain = self.is_ours and self._embedding is None and self._data.get("edge_weight") is None
         if not (plain and takes_views(self._inner)):
             return None
         if x.device.type == "cpu":
-            return 0 if edges < SMALL else None
-        return 1 if x.dtype == torch.float32 and has_triton(x.device) and edges < 2**30 else None
+            return 0
+        fast = x.dtype == torch.float32 and has_triton(x.device) and self._data.edge_index.size(1) < 2**30
+        return 1 if fast else None
 
     def _caller(self) -> Caller:
         require(self._stack is not None, "a FrozenGNN is used inside its with block")

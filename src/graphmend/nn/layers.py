@@ -59,16 +59,20 @@ def normalise(norm: nn.Module, x: Tensor) -> Tensor:
     return out
 
 
+_ROW_BY_ROW = (nn.Linear, nn.BatchNorm1d, nn.Identity, nn.ModuleList)
+
+
 def takes_views(model: nn.Module) -> bool:
     """Whether nodes of several views side by side are no more than more nodes to a model in evaluation mode.
 
-    Attention that is not fused would take them apart again.
+    Known parts only: another may look at all nodes. Attention that is not fused would take the views apart again.
     """
-    if any(m._forward_hooks or m._forward_pre_hooks or not getattr(m, "is_fused", True) for m in model.modules()):
-        return False
-    norms = [norm for m in model.modules() for norm in getattr(m, "norms", ())]
     return all(
-        type(norm) is nn.Identity or (type(norm) is nn.BatchNorm1d and norm.running_mean is not None) for norm in norms
+        (type(m).__module__.startswith("graphmend.nn.") or type(m) in _ROW_BY_ROW)
+        and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
+        and getattr(m, "is_fused", True)
+        and not (isinstance(m, nn.BatchNorm1d) and m.running_mean is None)
+        for m in model.modules()
     )
 
 
