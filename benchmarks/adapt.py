@@ -7,7 +7,8 @@ at arxiv size and 2 elsewhere, GAT 4 heads. Every measurement has a process of i
 share one). The time is the median of 15 adaptations after one to warm up (larger graphs: of 5, large ones on a CPU: of
 one; with --quick of 3 and of one), the memory the peak above what the process held before (CPU: resident, GPU: all that
 is allocated, the graph included). Small graphs on a CPU take three turns, GraphMend and the reference one after the
-other, of which the medians count: a fraction of a second says little on a machine that others use, too.
+other, of which the median times count (memory and losses are the first turn's): a fraction of a second says little on
+a machine that others use, too.
 Both get the same random views; the largest difference of their losses is recorded.
 Graphs whose data is not there are replaced by random ones of the same size and marked as such.
 """

@@ -60,7 +60,7 @@ class SideBySide(Tensor):
     _along: int
 
     @classmethod
-    def of(cls, rows: list[Rows], along: int = 1) -> SideBySide:
+    def of(cls, rows: list[Rows], along: int) -> SideBySide:
         """Put them side by side, ``(N, views, F)``, or along dimension 0 ``(views * N, F)``; nothing is copied."""
         nodes, width = rows[0].shape
         shape = (nodes, len(rows), width) if along == 1 else (len(rows) * nodes, width)
