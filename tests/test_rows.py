@@ -111,6 +111,32 @@ def test_changed_and_fresh_weights() -> None:
     assert len(rows._known) <= 17
 
 
+def test_maps_are_renewed_with_the_features_and_handed_on() -> None:
+    x = torch.randn(N, IN, generator=rng(), dtype=torch.float64).requires_grad_()
+    before, weight = Rows.of(x), nn.Parameter(W, requires_grad=False)
+    before.gradient((LINEAR(before) * (before @ weight) * (before @ B.new_ones(IN, 3))).sum())
+    with torch.no_grad():
+        x += torch.randn(N, IN, generator=rng(5), dtype=torch.float64)
+    for start, stop in ((0, 4), (4, N)):
+        before.renew(start, stop)
+    after = Rows.of(x, before)
+    assert len(after._known) == 2  # what is no parameter may never come again
+    found, expected = ((LINEAR(rows) * (rows @ weight).exp()).sum() for rows in (after, x))
+    torch.testing.assert_close(found, expected)
+    assert len(after._known) == 2
+    torch.testing.assert_close(after.gradient(found).rows(0, N), torch.autograd.grad(expected, x)[0])
+
+
+def test_known_maps_want_a_gradient_only_where_the_features_do() -> None:
+    x = torch.randn(N, IN, dtype=torch.float64)
+    rows = Rows.of(x)
+    known = LINEAR(rows).data_ptr()
+    leaf = Rows.of(x, rows)
+    for wanted in (False, True, False):
+        x.requires_grad_(wanted)
+        assert LINEAR(leaf).requires_grad == wanted and LINEAR(leaf).data_ptr() == known
+
+
 def test_a_loss_that_does_not_use_them_has_no_gradient() -> None:
     x = torch.randn(N, IN, requires_grad=True)
     other = torch.ones(1, requires_grad=True)

@@ -75,10 +75,11 @@ class Run:
         self.generator = torch.Generator(device=data.x.device).manual_seed(seed)
         self.x = data.x.detach().clone(memory_format=torch.contiguous_format)  # X' = X + dX, a leaf
         self.flips = self._edge_flips() if settings.edge_steps > 0 else None
-        self.rows = Rows.of(self.x)  # the same with its linear maps, made anew whenever X' changes
+        self.rows = Rows.of(self.x)  # the same with its linear maps
         self.shares = _is_known(self.surrogate)  # a stranger may look for gradients of its own
         self.edge_index = data.edge_index if self.flips is None else self.flips.edge_index
         self.record = self._recorder()
+        self.renews = not self.record.enabled and limits.is_empty()  # X'W is computed as soon as X' is
         needs_ones = self.flips is None and (self.record.enabled or frozen.is_faster_with_weights())
         self.ones = self.x.new_ones(data.edge_index.size(1)) if needs_ones else None
         if self.record.enabled:  # what is worked out when first asked for must not be asked for in a recording
@@ -141,12 +142,13 @@ class Run:
         with self._wanting_gradients(self.x):
             loss = self.record("loss", self._loss)
             found = self.record("feature", lambda: self._follow_features(loss, update))
-        self.rows = Rows.of(self.x)
+        self.rows = Rows.of(self.x, loss.rows if self.renews else None)
         return loss.terms, found
 
     def _follow_features(self, loss: _Loss, update: FeatureAdam) -> Tensor:
-        gradient = partial(loss.rows.gradient, again=self.record.enabled)
-        norm = update.step(self._following("features; set feature_steps=0", loss.total, gradient))
+        ask = partial(loss.rows.gradient, again=self.record.enabled)
+        gradient = self._following("features; set feature_steps=0", loss.total, ask)
+        norm = update.step(gradient, loss.rows.renew if self.renews else None)
         with torch.no_grad():
             self.limits.project(self.x, self.data.x)
         return torch.stack([*loss.terms.values(), norm])
@@ -185,7 +187,8 @@ class Run:
 
     def _loss(self) -> _Loss:
         """The loss of the relaxed graph."""
-        rows = Rows.of(self.x) if self.x.requires_grad else self.rows
+        known = None if self.record.enabled else self.rows  # a recording has to begin with X'
+        rows = Rows.of(self.x, known) if self.x.requires_grad else self.rows
         presence = self.ones if self.flips is None else self.flips.presence()
         terms = self._terms(self._graph(rows, presence), self.generator)
         total = torch.stack(list(terms.values())).sum()

@@ -35,7 +35,9 @@ MANY = 16  # linear maps that are kept where no gradient needs them
 class _Map(NamedTuple):
     out: Tensor
     back: Tensor  #: gradients times this are gradients for the features
+    func: Callable[..., Tensor]
     weights: tuple[Tensor | None, ...]  #: kept so that no id comes again
+    lasts: bool  #: whether the same weights will be asked for when the features have changed
 
 
 class RowGradient(NamedTuple):
@@ -53,8 +55,9 @@ class RowGradient(NamedTuple):
     def norm(self) -> Tensor:
         """Its Frobenius norm; that of the product alone is had without it, from two small Gram matrices."""
         if self.direct is None:
-            squared = ((self.grad.t() @ self.grad).double() * (self.back @ self.back.t()).double()).sum()
-            return squared.clamp(min=0.0).sqrt().to(self.x.dtype)
+            back = remembered("gram", (self.back,), lambda: (self.back @ self.back.t()).double().view(-1))
+            squared = torch.dot((self.grad.t() @ self.grad).double().view(-1), back)
+            return squared.clamp_(min=0.0).sqrt_().to(self.x.dtype)
         blocks = (self.rows(start, start + 4096) for start in range(0, self.x.size(0), 4096))
         norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(block) for block in blocks]))
         return norm
@@ -78,9 +81,10 @@ class Rows(Tensor):
     _known: dict[Any, _Map]
 
     @classmethod
-    def of(cls, x: Tensor) -> Rows:
-        """The rows of ``x`` in their own order."""
-        return cls._make(x, None, {})
+    def of(cls, x: Tensor, like: Rows | None = None) -> Rows:
+        """The rows of ``x`` in their own order; ``like`` are the same rows, whose maps by parameters are known then."""
+        maps = {} if like is None else like._known
+        return cls._make(x, None, {key: m._replace(out=m.out.detach()) for key, m in maps.items() if m.lasts})
 
     @classmethod
     def _make(cls, x: Tensor, order: Tensor | None, known: dict[Any, _Map]) -> Rows:
@@ -102,6 +106,12 @@ class Rows(Tensor):
         if len(used) == 1:
             return RowGradient(self._x, direct, grads[0], backs[0])
         return RowGradient(self._x, direct, torch.cat(grads, dim=1), torch.cat(backs))
+
+    def renew(self, start: int, stop: int) -> None:
+        """Compute the maps of some rows again, in place: the features there are others now."""
+        for found in self._known.values():
+            if found.lasts:
+                found.out.detach()[start:stop] = found.func(self._x.detach()[start:stop], *found.weights)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -138,14 +148,21 @@ class Rows(Tensor):
         grad = torch.is_grad_enabled() and self._x.requires_grad
         kind = self._x.device.type
         cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        key = (func, grad, cast, *((id(w), None if w is None else w._version) for w in weights))
+        key = (func, cast, *((id(w), None if w is None else w._version) for w in weights))
         if key not in self._known:
             if not grad and len(self._known) >= MANY:  # a model makes its weights anew at every call
                 self._known.clear()
-            out, weight = func(self._x.detach(), *weights).requires_grad_(grad), weights[0]
+            with torch.no_grad():
+                out, weight = func(self._x, *weights), weights[0]
             assert weight is not None
-            self._known[key] = _Map(out, weight if func is F.linear else _turned(weight), weights)
+            back = weight if func is F.linear else _turned(weight)
+            lasts = cast is None and all(w is None or type(w) is nn.Parameter for w in weights)
+            self._known[key] = _Map(out, back, func, weights, lasts)
         out = self._known[key].out
+        if grad:
+            out.requires_grad_()
+        elif out.requires_grad:
+            out = out.detach()
         return out if self._order is None else permuted(out, self._order)
 
 

@@ -30,8 +30,11 @@ class FeatureAdam:
         self.block = torch.empty_like(x[: self.size])
 
     @torch.no_grad()
-    def step(self, gradient: RowGradient) -> Tensor:
-        """Take one step; the norm of the gradient."""
+    def step(self, gradient: RowGradient, renew: Callable[[int, int], None] | None = None) -> Tensor:
+        """Take one step; the norm of the gradient.
+
+        ``renew(start, stop)`` is called when those rows have their new values, which the cache then still holds.
+        """
         self.steps += 1
         norms = []
         for start in range(0, self.x.size(0), self.size):
@@ -41,6 +44,8 @@ class FeatureAdam:
                 norms.append(torch.linalg.vector_norm(grad))
             here = slice(start, stop)
             _adam(self.x[here], grad, self.mean[here], self.square[here], self.steps, self.lr)
+            if renew is not None:
+                renew(start, stop)
         if not norms:
             return gradient.norm()
         return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))  # type: ignore[no-any-return]
