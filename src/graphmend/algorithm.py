@@ -212,22 +212,30 @@ class Run:
             raise _Stopped("the mended features are not finite; take a smaller lr_feature")
         if self.flips is None:
             return None
-        best, best_loss = None, math.inf
         draws = torch.Generator(device=self.x.device)
         draws.set_state(self.generator.get_state())
-        with torch.no_grad():
+        tried: list[tuple[str, Tensor]] = []
+        found: list[Tensor] = []
+        try:
             for name, flips in self.flips.discrete(self.settings.num_samples, draws):
-                relieve()
-                self.flips.become(flips)
-                self.generator.manual_seed(self.seed)  # the same views for all
-                scored = self.record("loss", self._loss)
-                loss, number = torch.stack([scored.total, flips.sum()]).tolist()
-                self.candidates.append(Candidate(name, loss, int(number)))
-                if math.isfinite(loss) and loss < best_loss:
-                    best, best_loss = flips, loss
-        if best is None:
+                tried.append((name, flips))
+                found.append(self._score(self.flips, flips))
+        finally:
+            numbers = torch.stack(found).tolist() if found else []  # one wait for the device
+            rated = zip(tried, numbers, strict=False)
+            self.candidates = [Candidate(name, loss, int(number)) for (name, _), (loss, number) in rated]
+        finite = [k for k, candidate in enumerate(self.candidates) if math.isfinite(candidate.loss)]
+        if not finite:
             raise _Stopped("the surrogate loss of every discrete graph is not finite")
-        return best
+        return tried[min(finite, key=lambda k: self.candidates[k].loss)][1]
+
+    @torch.no_grad()
+    def _score(self, candidates: EdgeFlips, flips: Tensor) -> Tensor:
+        """The loss of a discrete graph, and how many edges flip."""
+        relieve()
+        candidates.become(flips)
+        self.generator.manual_seed(self.seed)  # the same views for all
+        return torch.stack([self.record("loss", self._loss).total, flips.sum()])
 
     def _changes(self, flips: Tensor | None) -> tuple[Tensor, Tensor]:
         """Positions of the edges that go, and the edges that come."""

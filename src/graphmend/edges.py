@@ -98,6 +98,10 @@ def _ranked(values: Tensor, *ranks: int) -> list[float]:
 def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) -> Tensor:
     """A Bernoulli draw of ``p`` that loses entries at random until it is within the budget."""
     flips = torch.rand(p.numel(), generator=generator, device=p.device, dtype=p.dtype) < p
+    if p.is_cuda and p.numel() < RECORDABLE:  # the same without a question to the device
+        lots = torch.rand(p.numel(), generator=generator, device=p.device).masked_fill_(~flips, -1.0)
+        kept = lots.topk(min(budget, p.numel())).indices
+        return flips & torch.zeros_like(flips).index_fill_(0, kept, True)
     drawn = flips.nonzero().view(-1)
     surplus = drawn.numel() - budget
     if surplus > 0:
