@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ import torch
 from benchmarks import graphs
 from benchmarks.reference import Reference
 from graphmend import GTrans
+from graphmend.adaptation import Step
 from graphmend.files import write_text
 from graphmend.provenance import provenance
 
@@ -56,6 +58,9 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
         if repeats > 1:
             data = data.clone()  # fresh tensors: nothing may be remembered of the graph
         found, losses = _adapt(who, model, data, device)
+        if who == "graphmend" and device == "cuda":  # a GPU works ahead unless somebody looks at every step
+            watched, _ = _adapt(who, model, data.clone(), device, lambda step: None)
+            found = {**watched, "whole": found["whole"]}
         times.append(found)
     best = {part: statistics.median(t[part] for t in times[-repeats:]) for part in PARTS}
     return {
@@ -72,7 +77,9 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
     }
 
 
-def _adapt(who: str, model: torch.nn.Module, data: Any, device: str) -> tuple[dict[str, float], list[float]]:
+def _adapt(
+    who: str, model: torch.nn.Module, data: Any, device: str, callback: Callable[[Step], None] | None = None
+) -> tuple[dict[str, float], list[float]]:
     _wait(device)
     start = time.perf_counter()
     if who == "reference":
@@ -80,7 +87,7 @@ def _adapt(who: str, model: torch.nn.Module, data: Any, device: str) -> tuple[di
         losses, kinds, marks, seconds = trace.losses, trace.kinds, trace.seconds, trace.total
         scores = trace.scores
     else:
-        found = GTrans(edge_update="sign")(model, data)
+        found = GTrans(edge_update="sign")(model, data, callback=callback)
         if found.reason is not None:
             raise RuntimeError(found.reason)
         losses, kinds = [step.loss for step in found.history], [step.kind for step in found.history]

@@ -9,6 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend import GTrans, Limits
+from graphmend.adaptation import Step
 from graphmend.nn import GAT, GCN, GPR, SAGE
 from graphmend.recording import Recorder
 from graphs import directed, rng, undirected
@@ -26,6 +27,9 @@ def assert_recorded_as_called(adapter: GTrans, model: torch.nn.Module, data: Dat
     """What has limits is not recorded; of three runs the first warms up, the third records at once."""
     plain = adapter(model, data.clone(), seed=3, limits=Limits(minimum=-1e9))
     runs = [adapter(model, data.clone(), seed=3) for _ in range(3)]
+    seen: list[Step] = []
+    runs.append(adapter(model, data.clone(), seed=3, callback=seen.append))  # every step is waited for
+    assert seen == runs[-1].history
     for run in runs:
         assert run.reason is None
         for ours, expected in zip(run.history, plain.history, strict=True):
@@ -75,6 +79,18 @@ def test_recorded_adaptations_of_all_kinds(settings: str, edges: str) -> None:
     model = GCN(6, 8, 3, num_layers=3).to("cuda").eval()
     adapter = GTrans(**{"steps": 8, "feature_steps": 2, "edge_steps": 2, "lr_feature": 0.01, **SETTINGS[settings]})
     assert_recorded_as_called(adapter, model, data)
+
+
+@needs_cuda
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_is_not_finite_is_noticed_when_the_numbers_are_read(watched: bool) -> None:
+    torch.manual_seed(0)
+    model, data = GCN(6, 8, 3).to("cuda").eval(), graph(undirected(40))
+    for _ in range(2):
+        callback = (lambda step: None) if watched else None
+        found = GTrans(steps=6, lr_feature=1e38)(model, data.clone(), callback=callback)
+        assert found.reason is not None and "not finite" in found.reason
+        assert len(found.history) < 6 and torch.equal(found.data.x, data.x)
 
 
 @needs_cuda

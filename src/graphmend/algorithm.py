@@ -57,6 +57,14 @@ class _Loss(NamedTuple):
     rows: Rows  #: the features it was computed from
 
 
+class _Taken(NamedTuple):
+    index: int
+    kind: str
+    terms: list[str]
+    found: Tensor  #: values of the terms, the size of the gradient, and of an edge step how many edges flip
+    seconds: float
+
+
 class Run:
     """One adaptation of one graph."""
 
@@ -84,6 +92,7 @@ class Run:
         self.ones = self.x.new_ones(data.edge_index.size(1)) if needs_ones else None
         if self.record.enabled:  # what is worked out when first asked for must not be asked for in a recording
             _ = Adjacency.of(self.edge_index, self.x.size(0)).inverse_perm, self.flips and self.flips.places
+        self.taken: list[_Taken] = []  # steps whose numbers are still on the device
         self.history: list[Step] = []
         self.candidates: list[Candidate] = []
 
@@ -136,6 +145,7 @@ class Run:
                 kind, (terms, found) = "edge", self._edge_step(self.flips, update_p)
             self._record(t, kind, terms, found, start)
             relieve()
+        self._read()
 
     def _feature_step(self, update: FeatureAdam) -> tuple[Iterable[str], Tensor]:
         """Lines 6 to 8: names of the loss's terms; their values, and the norm of the gradient that was followed."""
@@ -310,16 +320,26 @@ class Run:
         )
 
     def _record(self, index: int, kind: str, terms: Iterable[str], found: Tensor, start: float) -> None:
-        numbers = found.tolist()  # one wait for the device
-        flips = numbers.pop() if kind == "edge" else self.history[-1].flipped if self.history else 0.0
-        *losses, size = numbers
-        values, seconds = dict(zip(terms, losses, strict=True)), time.perf_counter() - start
-        if not all(map(math.isfinite, losses)):
-            raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
-        if not math.isfinite(size):
-            raise _Stopped(f"the gradient is not finite at step {index}")
-        step = Step(index, kind, sum(losses), values, size, flips, seconds)
-        self.history.append(step)
-        _LOG.debug("%s", step)
-        if self.callback is not None:
-            self.callback(step)
+        """Note what a step has found; the numbers are read at once, or with the last where nobody waits for them."""
+        waits = self.record.enabled and self.callback is None and self.settings.time_limit is None
+        numbers = found.clone() if waits else found  # the next step overwrites what is recorded
+        self.taken.append(_Taken(index, kind, list(terms), numbers, time.perf_counter() - start))
+        if not waits:
+            self._read()
+
+    def _read(self) -> None:
+        """Write the history of the steps that were taken."""
+        numbers = iter(torch.cat([step.found for step in self.taken]).tolist() if self.taken else [])
+        taken, self.taken = self.taken, []
+        for index, kind, terms, _, seconds in taken:
+            values, size = {name: next(numbers) for name in terms}, next(numbers)
+            flips = next(numbers) if kind == "edge" else self.history[-1].flipped if self.history else 0.0
+            if not all(map(math.isfinite, values.values())):
+                raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
+            if not math.isfinite(size):
+                raise _Stopped(f"the gradient is not finite at step {index}")
+            step = Step(index, kind, sum(values.values()), values, size, flips, seconds)
+            self.history.append(step)
+            _LOG.debug("%s", step)
+            if self.callback is not None:
+                self.callback(step)
