@@ -8,7 +8,8 @@ share one). The time is the median of 15 adaptations after one to warm up (large
 one; with --quick of 3 and of one), the memory the peak above what the process held before (CPU: resident, GPU: all that
 is allocated, the graph included). Small graphs on a CPU take three turns, GraphMend and the reference one after the
 other, of which the median times count (memory and losses are the first turn's): a fraction of a second says little on
-a machine that others use, too.
+a machine that others use, too. On a GPU, steps and sampling are taken from other adaptations than the whole: ones with
+a callback, without which the GPU works ahead.
 Both get the same random views; the largest difference of their losses is recorded.
 Graphs whose data is not there are replaced by random ones of the same size and marked as such.
 """
@@ -59,7 +60,8 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
             data = data.clone()  # fresh tensors: nothing may be remembered of the graph
         found, losses = _adapt(who, model, data, device)
         if who == "graphmend" and device == "cuda":  # a GPU works ahead unless somebody looks at every step
-            watched, _ = _adapt(who, model, data.clone(), device, lambda step: None)
+            data = data.clone()
+            watched, _ = _adapt(who, model, data, device, lambda step: None)
             found = {**watched, "whole": found["whole"]}
         times.append(found)
     best = {part: statistics.median(t[part] for t in times[-repeats:]) for part in PARTS}

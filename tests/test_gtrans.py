@@ -1133,6 +1133,27 @@ def test_column_major_features_move_like_any_others(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(ours.data.x, GTrans(steps=5, lr_feature=0.01)(model, data).data.x)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", [*BACKBONES, pyg.GCN, pyg.GraphSAGE, pyg.GAT, pyg.GIN], ids=str)
+def test_products_computed_with_the_step_are_those_computed_after_it(
+    model: Any, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits that allow everything: features may be put back after a step, so nothing is computed with it."""
+    for kind in ("cpu", "cuda"):
+        monkeypatch.setitem(updates.BLOCK, kind, 17)  # several blocks of rows
+    torch.manual_seed(5)
+    net = (build(model, IN, HID, OUT) if isinstance(model, str) else model(IN, HID, 2, OUT)).double().to(device).eval()
+    data = make_graph().to(device)
+    adapter = GTrans(steps=10, feature_steps=3, edge_steps=2, lr_feature=0.05, lr_edge=0.5, budget=4)
+    ours, theirs = (adapter(net, data.clone(), limits=limits) for limits in (None, Limits(minimum=-1e9)))
+    assert ours.reason is None
+    torch.testing.assert_close(ours.data.x, theirs.data.x)
+    torch.testing.assert_close(ours.logits, theirs.logits)
+    torch.testing.assert_close(ours.logits, net(ours.data.x, ours.data.edge_index))
+    for mine, other in zip([*ours.history, *ours.candidates], [*theirs.history, *theirs.candidates], strict=True):
+        assert mine.loss == pytest.approx(other.loss)
+
+
 @pytest.mark.parametrize("name", ["convs.0", "norms.0"])
 def test_a_layer_of_our_own_backbones_can_be_named(name: str) -> None:
     model, data = GCN(5, 8, 3, batch_norm=True).double().eval(), make_graph()

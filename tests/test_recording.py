@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend import GTrans, Limits
 from graphmend.adaptation import Step
+from graphmend.algorithm import Run, _Stopped
 from graphmend.nn import GAT, GCN, GPR, SAGE
 from graphmend.recording import Recorder
 from graphs import directed, rng, undirected
@@ -91,6 +93,38 @@ def test_what_is_not_finite_is_noticed_when_the_numbers_are_read(watched: bool) 
         found = GTrans(steps=6, lr_feature=1e38)(model, data.clone(), callback=callback)
         assert found.reason is not None and "not finite" in found.reason
         assert len(found.history) < 6 and torch.equal(found.data.x, data.x)
+
+
+@needs_cuda
+@pytest.mark.parametrize("watched", [False, True])
+def test_numbers_are_read_together_unless_somebody_watches(watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    read = Run._read
+
+    def counted(run: Run) -> None:
+        reads.append(len(run.taken))
+        read(run)
+
+    monkeypatch.setattr(Run, "_read", counted)
+    model, data = GCN(6, 8, 3).to("cuda").eval(), graph(undirected(40))
+    found = GTrans(steps=60)(model, data, callback=(lambda step: None) if watched else None)
+    assert [step.index for step in found.history] == list(range(60))
+    assert reads == ([1] * 60 + [0] if watched else [50, 10])
+
+
+@needs_cuda
+def test_steps_before_one_that_fails_are_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = GCN(6, 8, 3).to("cuda").eval(), graph(undirected(40))
+    step, calls = Run._feature_step, itertools.count()
+
+    def failing(run: Run, update: Any) -> Any:
+        if next(calls) == 3:
+            raise _Stopped("enough")
+        return step(run, update)
+
+    monkeypatch.setattr(Run, "_feature_step", failing)
+    found = GTrans(steps=10)(model, data)
+    assert found.reason == "enough" and len(found.history) == 3
 
 
 @needs_cuda

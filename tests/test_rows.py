@@ -127,14 +127,52 @@ def test_maps_are_renewed_with_the_features_and_handed_on() -> None:
     torch.testing.assert_close(after.gradient(found).rows(0, N), torch.autograd.grad(expected, x)[0])
 
 
-def test_known_maps_want_a_gradient_only_where_the_features_do() -> None:
-    x = torch.randn(N, IN, dtype=torch.float64)
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_what_has_no_gradient_stays_a_constant_of_its_own(handed_on: bool) -> None:
+    x = torch.randn(N, IN, dtype=torch.float64).requires_grad_()
     rows = Rows.of(x)
-    known = LINEAR(rows).data_ptr()
-    leaf = Rows.of(x, rows)
-    for wanted in (False, True, False):
-        x.requires_grad_(wanted)
-        assert LINEAR(leaf).requires_grad == wanted and LINEAR(leaf).data_ptr() == known
+    if handed_on:
+        rows.gradient(LINEAR(rows).sum())
+        rows = Rows.of(x, rows)
+    for constant_first in (False, True):
+        mapped = None if constant_first else LINEAR(rows)
+        with torch.no_grad():
+            constant = LINEAR(rows)
+            constant /= 2
+        mapped = LINEAR(rows) if mapped is None else mapped
+        gradient = rows.gradient((constant * mapped.square()).sum())
+        y = LINEAR(x)
+        expected = torch.autograd.grad((y.detach() / 2 * y.square()).sum(), x)[0]
+        torch.testing.assert_close(gradient.rows(0, N), expected)
+
+
+def test_a_map_that_was_written_to_is_computed_anew() -> None:
+    rows = Rows.of(torch.randn(N, IN, dtype=torch.float64))
+    expected = LINEAR(rows).clone()
+    LINEAR(rows).zero_()
+    assert torch.equal(LINEAR(rows), expected)
+    LINEAR(rows).zero_()
+    assert torch.equal(LINEAR(Rows.of(rows._x, rows)), expected)
+
+
+def test_weights_for_one_call_do_not_pile_up() -> None:
+    x = torch.randn(N, IN, dtype=torch.float64).requires_grad_()
+    rows, weight = Rows.of(x), nn.Parameter(W.clone(), requires_grad=False)
+    for _ in range(20):
+        loss = torch.stack([(rows @ weight.mul_(0.9)).sum() for _ in range(3)]).sum()
+        rows.gradient(loss)
+        rows.renew(0, N)
+        rows = Rows.of(x, rows)
+    assert len(rows._known) == 3
+
+
+def test_renewed_in_single_precision_whatever_the_caller_casts_to() -> None:
+    x, linear = torch.randn(N, IN).requires_grad_(), nn.Linear(IN, 3).requires_grad_(False)
+    rows = Rows.of(x)
+    rows.gradient(linear(rows).sum())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rows.renew(0, N)
+    assert torch.equal(linear(Rows.of(x, rows)), linear(x))
 
 
 def test_a_loss_that_does_not_use_them_has_no_gradient() -> None:

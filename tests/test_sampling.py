@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from graphmend.edges import bernoulli
+from graphmend.edges import RECORDABLE, samples
 from graphs import DEVICES, rng
 
 DRAWS = 4000
@@ -13,7 +16,7 @@ DRAWS = 4000
 
 def draws(p: torch.Tensor, budget: int, device: str) -> torch.Tensor:
     generator = torch.Generator(device).manual_seed(0)
-    return torch.stack([bernoulli(p.to(device), budget, generator) for _ in range(DRAWS)]).cpu()
+    return torch.stack(list(samples(p.to(device), budget, DRAWS, generator))).cpu()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -39,5 +42,23 @@ def test_what_is_too_much_is_lost_at_random(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_nothing_may_flip(device: str) -> None:
-    assert not bernoulli(torch.ones(3, device=device), 0, torch.Generator(device)).any()
+def test_none_and_nothing(device: str) -> None:
+    p, generator = torch.ones(3, device=device), torch.Generator(device)
+    assert list(samples(p, 2, 0, generator)) == []
+    assert [int(flips.sum()) for flips in samples(p, 0, 4, generator)] == [0, 0, 0, 0]
+    assert [flips.shape for flips in samples(p[:0], 0, 2, generator)] == [(0,), (0,)]
+
+
+ASKED = """
+import torch
+from graphmend.edges import samples
+p, generator = torch.rand(50, device="cuda"), torch.Generator("cuda")
+torch.cuda.set_sync_debug_mode("error")
+list(samples(p, 5, 3, generator))
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_is_not_asked() -> None:
+    assert RECORDABLE > 3 * 50
+    subprocess.run([sys.executable, "-c", ASKED], check=True, timeout=120)  # its mode would stay on for others

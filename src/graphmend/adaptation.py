@@ -26,7 +26,7 @@ class Step:
     terms: dict[str, float]
     gradient_norm: float
     flipped: float  #: sum of the flip probabilities after the step
-    seconds: float  #: since the start; without a callback, a GPU may be behind
+    seconds: float  #: since the start; if nobody watches the steps, a GPU may be behind
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+AHEAD = 50  # steps that a GPU may take before somebody looks at their numbers
+
 
 def _is_known(surrogate: Surrogate) -> bool:
     if isinstance(surrogate, Sum):
@@ -94,11 +96,14 @@ class Run:
             _ = Adjacency.of(self.edge_index, self.x.size(0)).inverse_perm, self.flips and self.flips.places
         self.taken: list[_Taken] = []  # steps whose numbers are still on the device
         self.history: list[Step] = []
+        self.tried: list[tuple[str, Tensor, Tensor]] = []  # discrete graphs whose numbers are
         self.candidates: list[Candidate] = []
+        self.best: tuple[float, Tensor] | None = None  # lowest loss of a discrete graph, and its flips
 
     def adapt(self, progress: bool) -> Adaptation:
         """Run it."""
         start = time.perf_counter()
+        self.watched = progress or self.callback is not None or _LOG.isEnabledFor(logging.DEBUG)
         try:
             with closing(track(range(self.settings.steps), "mending", progress)) as steps:
                 self._learn(steps, start)
@@ -133,18 +138,22 @@ class Run:
         s = self.settings
         update_x = FeatureAdam(self.x, s.lr_feature) if s.feature_steps > 0 else None
         update_p = EDGE_UPDATES[s.edge_update](self.flips.p, s.lr_edge) if self.flips is not None else None
-        for t in steps:
-            if s.time_limit is not None and time.perf_counter() - start > s.time_limit:
-                _LOG.info("stopped after %d of %d steps: time_limit is %s s", t, s.steps, s.time_limit)
-                break
-            if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
-                assert update_x is not None
-                kind, (terms, found) = "feature", self._feature_step(update_x)
-            else:
-                assert self.flips is not None and update_p is not None
-                kind, (terms, found) = "edge", self._edge_step(self.flips, update_p)
-            self._record(t, kind, terms, found, start)
-            relieve()
+        try:
+            for t in steps:
+                if s.time_limit is not None and time.perf_counter() - start > s.time_limit:
+                    _LOG.info("stopped after %d of %d steps: time_limit is %s s", t, s.steps, s.time_limit)
+                    break
+                if t % (s.feature_steps + s.edge_steps) < s.feature_steps:
+                    assert update_x is not None
+                    kind, (terms, found) = "feature", self._feature_step(update_x)
+                else:
+                    assert self.flips is not None and update_p is not None
+                    kind, (terms, found) = "edge", self._edge_step(self.flips, update_p)
+                self._record(t, kind, terms, found, start)
+                relieve()
+        except _Stopped:
+            self._read()  # an earlier step may have been the reason
+            raise
         self._read()
 
     def _feature_step(self, update: FeatureAdam) -> tuple[Iterable[str], Tensor]:
@@ -224,28 +233,36 @@ class Run:
             return None
         draws = torch.Generator(device=self.x.device)
         draws.set_state(self.generator.get_state())
-        tried: list[tuple[str, Tensor]] = []
-        found: list[Tensor] = []
         try:
             for name, flips in self.flips.discrete(self.settings.num_samples, draws):
-                tried.append((name, flips))
-                found.append(self._score(self.flips, flips))
-        finally:
-            numbers = torch.stack(found).tolist() if found else []  # one wait for the device
-            rated = zip(tried, numbers, strict=False)
-            self.candidates = [Candidate(name, loss, int(number)) for (name, _), (loss, number) in rated]
-        finite = [k for k, candidate in enumerate(self.candidates) if math.isfinite(candidate.loss)]
-        if not finite:
+                self.tried.append((name, flips, self._score(self.flips, flips)))
+                if not self.record.enabled:
+                    self._rate()
+        except _Stopped:
+            self._rate()
+            raise
+        self._rate()
+        if self.best is None:
             raise _Stopped("the surrogate loss of every discrete graph is not finite")
-        return tried[min(finite, key=lambda k: self.candidates[k].loss)][1]
+        return self.best[1]
 
     @torch.no_grad()
-    def _score(self, candidates: EdgeFlips, flips: Tensor) -> Tensor:
+    def _score(self, edges: EdgeFlips, flips: Tensor) -> Tensor:
         """The loss of a discrete graph, and how many edges flip."""
         relieve()
-        candidates.become(flips)
+        edges.become(flips)
         self.generator.manual_seed(self.seed)  # the same views for all
-        return torch.stack([self.record("loss", self._loss).total, flips.sum()])
+        loss = self.record("loss", self._loss).total
+        return torch.stack([loss.double(), flips.sum(dtype=torch.float64)])
+
+    def _rate(self) -> None:
+        """Read how the graphs that were tried did, with one wait for the device, and keep the best."""
+        tried, self.tried = self.tried, []
+        numbers = torch.stack([found for *_, found in tried]).tolist() if tried else []
+        for (name, flips, _), (loss, number) in zip(tried, numbers, strict=True):
+            self.candidates.append(Candidate(name, loss, int(number)))
+            if math.isfinite(loss) and (self.best is None or loss < self.best[0]):
+                self.best = loss, flips
 
     def _changes(self, flips: Tensor | None) -> tuple[Tensor, Tensor]:
         """Positions of the edges that go, and the edges that come."""
@@ -320,11 +337,11 @@ class Run:
         )
 
     def _record(self, index: int, kind: str, terms: Iterable[str], found: Tensor, start: float) -> None:
-        """Note what a step has found; the numbers are read at once, or with the last where nobody waits for them."""
-        waits = self.record.enabled and self.callback is None and self.settings.time_limit is None
-        numbers = found.clone() if waits else found  # the next step overwrites what is recorded
+        """Note what a step has found; where nobody looks, a GPU goes on and the numbers are read some time later."""
+        ahead = self.record.enabled and not self.watched and self.settings.time_limit is None
+        numbers = found.clone() if ahead else found  # the next step overwrites what is recorded
         self.taken.append(_Taken(index, kind, list(terms), numbers, time.perf_counter() - start))
-        if not waits:
+        if not ahead or len(self.taken) == AHEAD:
             self._read()
 
     def _read(self) -> None:

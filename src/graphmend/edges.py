@@ -98,15 +98,23 @@ def _ranked(values: Tensor, *ranks: int) -> list[float]:
 def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) -> Tensor:
     """A Bernoulli draw of ``p`` that loses entries at random until it is within the budget."""
     flips = torch.rand(p.numel(), generator=generator, device=p.device, dtype=p.dtype) < p
-    if p.is_cuda and p.numel() < RECORDABLE:  # the same without a question to the device
-        lots = torch.rand(p.numel(), generator=generator, device=p.device).masked_fill_(~flips, -1.0)
-        kept = lots.topk(min(budget, p.numel())).indices
-        return flips & torch.zeros_like(flips).index_fill_(0, kept, True)
     drawn = flips.nonzero().view(-1)
     surplus = drawn.numel() - budget
     if surplus > 0:
         flips[drawn[torch.randperm(drawn.numel(), generator=generator, device=p.device)[:surplus]]] = False
     return flips
+
+
+def samples(p: Tensor, budget: int, number: int, generator: torch.Generator | None = None) -> Iterator[Tensor]:
+    """Draws of :func:`bernoulli`; on a GPU all at once if they are small, without a question to it."""
+    if not p.is_cuda or number * p.numel() >= RECORDABLE:
+        for _ in range(number):
+            yield bernoulli(p, budget, generator)
+        return
+    flips, lots = (torch.rand((number, p.numel()), generator=generator, device=p.device) for _ in range(2))
+    flips = flips < p
+    kept = lots.masked_fill_(~flips, -1.0).topk(min(budget, p.numel())).indices
+    yield from flips & torch.zeros_like(flips).scatter_(1, kept, True)
 
 
 @dataclass(eq=False)
@@ -244,8 +252,8 @@ class EdgeFlips:
         top = torch.zeros_like(p, dtype=torch.bool)
         top[p.topk(self.budget).indices] = True
         yield "top", top & (p > 0)
-        for k in range(num_samples):
-            yield f"sample {k + 1}", bernoulli(p, self.budget, generator)
+        for k, flips in enumerate(samples(p, self.budget, num_samples, generator), start=1):
+            yield f"sample {k}", flips
 
     def changes(self, flips: Tensor) -> tuple[Tensor, Tensor]:
         """Positions of the removed edges, and the added edges ``(2, m)``, of a discrete choice of candidates."""

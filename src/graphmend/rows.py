@@ -4,6 +4,10 @@ The three embeddings of one loss begin with the same product, of :math:`X'` with
 itself and a view with fewer edges have the same features, and the shuffled graph has the same rows in another order,
 :math:`(P X') W = P (X' W)`. :class:`Rows` is a tensor that knows this. A model sees an ordinary feature matrix; its
 linear maps are looked up, and whatever else it does with the features works on the real ones.
+
+When the features take a step, maps by a model's parameters are computed again, a block of rows at a time
+(:meth:`Rows.renew`), and handed on to the next :class:`Rows`. Nobody else may write into maps: one that was written to
+is computed anew.
 """
 
 from __future__ import annotations
@@ -34,10 +38,15 @@ MANY = 16  # linear maps that are kept where no gradient needs them
 
 class _Map(NamedTuple):
     out: Tensor
+    version: int  #: of ``out`` as it was computed
     back: Tensor  #: gradients times this are gradients for the features
     func: Callable[..., Tensor]
     weights: tuple[Tensor | None, ...]  #: kept so that no id comes again
     lasts: bool  #: whether the same weights will be asked for when the features have changed
+
+    def is_as_computed(self) -> bool:
+        """Whether nobody has written into it."""
+        return self.out._version == self.version
 
 
 class RowGradient(NamedTuple):
@@ -78,16 +87,19 @@ class Rows(Tensor):
 
     _x: Tensor
     _order: Tensor | None
-    _known: dict[Any, _Map]
+    _known: dict[tuple[bool | None, Any], _Map]  #: if it wants a gradient (None: nobody has it yet), and what it is
 
     @classmethod
     def of(cls, x: Tensor, like: Rows | None = None) -> Rows:
         """The rows of ``x`` in their own order; ``like`` are the same rows, whose maps by parameters are known then."""
-        maps = {} if like is None else like._known
-        return cls._make(x, None, {key: m._replace(out=m.out.detach()) for key, m in maps.items() if m.lasts})
+        known: dict[tuple[bool | None, Any], _Map] = {}
+        for (_, what), found in () if like is None else like._known.items():
+            if found.lasts and found.is_as_computed():
+                known[None, what] = found._replace(out=found.out.detach())
+        return cls._make(x, None, known)
 
     @classmethod
-    def _make(cls, x: Tensor, order: Tensor | None, known: dict[Any, _Map]) -> Rows:
+    def _make(cls, x: Tensor, order: Tensor | None, known: dict[tuple[bool | None, Any], _Map]) -> Rows:
         differentiable = x.requires_grad and torch.is_grad_enabled()
         self: Rows = _Wrap.apply(x, order) if differentiable else _by_name(x)  # type: ignore[no-untyped-call, assignment]
         self._x, self._order, self._known = x, order, known
@@ -95,9 +107,13 @@ class Rows(Tensor):
 
     def gradient(self, loss: Tensor, *, again: bool = False) -> RowGradient:
         """The gradient of a loss for the features; with ``again``, there may be other gradients of it later."""
-        maps = [found for found in self._known.values() if found.out.requires_grad]
+        names = [name for name in self._known if name[0]]
+        maps = [self._known[name] for name in names]
         inputs = [self._x, *(found.out for found in maps)]
         direct, *through = torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=again)
+        used_now = {name for name, grad in zip(names, through, strict=True) if grad is not None}
+        for name in self._known.keys() - used_now:  # of weights that were there for one call
+            del self._known[name]
         dtype = self._x.dtype  # the maps have another one under autocast
         used = [(grad.to(dtype), found.back) for grad, found in zip(through, maps, strict=True) if grad is not None]
         if not used:
@@ -109,9 +125,10 @@ class Rows(Tensor):
 
     def renew(self, start: int, stop: int) -> None:
         """Compute the maps of some rows again, in place: the features there are others now."""
-        for found in self._known.values():
-            if found.lasts:
-                found.out.detach()[start:stop] = found.func(self._x.detach()[start:stop], *found.weights)
+        lasting = [found for found in self._known.values() if found.lasts]
+        with torch.no_grad(), torch.autocast(self._x.device.type, enabled=False):
+            for found in lasting:  # the version stays what it was
+                found.out.data[start:stop] = found.func(self._x[start:stop], *found.weights)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,22 +165,24 @@ class Rows(Tensor):
         grad = torch.is_grad_enabled() and self._x.requires_grad
         kind = self._x.device.type
         cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        key = (func, cast, *((id(w), None if w is None else w._version) for w in weights))
-        if key not in self._known:
-            if not grad and len(self._known) >= MANY:  # a model makes its weights anew at every call
-                self._known.clear()
-            with torch.no_grad():
-                out, weight = func(self._x, *weights), weights[0]
-            assert weight is not None
-            back = weight if func is F.linear else _turned(weight)
-            lasts = cast is None and all(w is None or type(w) is nn.Parameter for w in weights)
-            self._known[key] = _Map(out, back, func, weights, lasts)
-        out = self._known[key].out
-        if grad:
-            out.requires_grad_()
-        elif out.requires_grad:
-            out = out.detach()
+        what = (func, cast, *((id(w), None if w is None else w._version) for w in weights))
+        found = self._known.get((grad, what)) or self._known.pop((None, what), None)
+        if found is None or not found.is_as_computed():
+            found = self._compute(func, weights, lasts=cast is None)
+        if not grad and len(self._known) >= MANY:  # a model makes its weights anew at every call
+            for name in [name for name in self._known if not name[0]]:
+                del self._known[name]
+        self._known[grad, what] = found
+        out = found.out.requires_grad_(grad)
         return out if self._order is None else permuted(out, self._order)
+
+    def _compute(self, func: Callable[..., Tensor], weights: tuple[Tensor | None, ...], lasts: bool) -> _Map:
+        with torch.no_grad():
+            out, weight = func(self._x, *weights), weights[0]
+        assert weight is not None
+        back = weight if func is F.linear else _turned(weight)
+        lasts = lasts and all(w is None or type(w) is nn.Parameter for w in weights)
+        return _Map(out, out._version, back, func, weights, lasts)
 
 
 def _turned(weight: Tensor) -> Tensor:
