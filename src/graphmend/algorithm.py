@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -15,10 +14,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.adaptation import Adaptation, Candidate, Step, unchanged
+from graphmend.adaptation import Adaptation, Step, unchanged
 from graphmend.checks import is_finite
 from graphmend.edges import RECORDABLE, EdgeFlips
 from graphmend.errors import GraphMendError, require
+from graphmend.findings import Candidates, Steps, Stopped
 from graphmend.frozen import FrozenGNN
 from graphmend.heap import relieve
 from graphmend.limits import Limits
@@ -40,8 +40,6 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AHEAD = 50  # steps that a GPU may take before somebody looks at their numbers
-
 
 def _is_known(surrogate: Surrogate) -> bool:
     if isinstance(surrogate, Sum):
@@ -49,22 +47,10 @@ def _is_known(surrogate: Surrogate) -> bool:
     return _is_known(surrogate.part) if isinstance(surrogate, Scaled) else type(surrogate) in (Contrastive, Supervised)
 
 
-class _Stopped(Exception):
-    """The surrogate cannot be followed any further."""
-
-
 class _Loss(NamedTuple):
     total: Tensor
     terms: dict[str, Tensor]
     rows: Rows  #: the features it was computed from
-
-
-class _Taken(NamedTuple):
-    index: int
-    kind: str
-    terms: list[str]
-    found: Tensor  #: values of the terms, the size of the gradient, and of an edge step how many edges flip
-    seconds: float
 
 
 class Run:
@@ -80,7 +66,6 @@ class Run:
         callback: Callable[[Step], None] | None,
     ) -> None:
         self.settings, self.frozen, self.data, self.limits, self.seed = settings, frozen, data, limits, seed
-        self.callback = callback
         self.surrogate = surrogate_of(settings.surrogate)
         self.generator = torch.Generator(device=data.x.device).manual_seed(seed)
         self.x = data.x.detach().clone(memory_format=torch.contiguous_format)  # X' = X + dX, a leaf
@@ -94,16 +79,12 @@ class Run:
         self.ones = self.x.new_ones(data.edge_index.size(1)) if needs_ones else None
         if self.record.enabled:  # what is worked out when first asked for must not be asked for in a recording
             _ = Adjacency.of(self.edge_index, self.x.size(0)).inverse_perm, self.flips and self.flips.places
-        self.taken: list[_Taken] = []  # steps whose numbers are still on the device
-        self.history: list[Step] = []
-        self.tried: list[tuple[str, Tensor, Tensor]] = []  # discrete graphs whose numbers are
-        self.candidates: list[Candidate] = []
-        self.best: tuple[float, Tensor] | None = None  # lowest loss of a discrete graph, and its flips
+        self.steps, self.candidates = Steps(callback), Candidates()
 
     def adapt(self, progress: bool) -> Adaptation:
         """Run it."""
         start = time.perf_counter()
-        self.watched = progress or self.callback is not None or _LOG.isEnabledFor(logging.DEBUG)
+        self.watched = progress or self.steps.callback is not None or self.settings.time_limit is not None
         try:
             with closing(track(range(self.settings.steps), "mending", progress)) as steps:
                 self._learn(steps, start)
@@ -111,13 +92,13 @@ class Run:
             self.record.forget()
             patch, mended = Patch.make(self.data, self.x, *self._changes(chosen))
             logits = self._predict(mended, chosen)
-        except _Stopped as stopped:
+        except Stopped as stopped:
             _LOG.warning("the graph is left as it was: %s", stopped)
             return unchanged(
                 self.frozen,
                 self.data,
-                history=self.history,
-                candidates=self.candidates,
+                history=self.steps.read_so_far,
+                candidates=self.candidates.read_so_far,
                 reason=str(stopped),
                 seconds=time.perf_counter() - start,
             )
@@ -128,8 +109,8 @@ class Run:
             mended,
             logits,
             patch,
-            self.history,
-            self.candidates,
+            self.steps.read(),
+            self.candidates.read(),
             seconds=time.perf_counter() - start,
         )
 
@@ -149,12 +130,13 @@ class Run:
                 else:
                     assert self.flips is not None and update_p is not None
                     kind, (terms, found) = "edge", self._edge_step(self.flips, update_p)
-                self._record(t, kind, terms, found, start)
+                ahead = self.record.enabled and not self.watched
+                self.steps.note(t, kind, terms, found, time.perf_counter() - start, ahead=ahead)
                 relieve()
-        except _Stopped:
-            self._read()  # an earlier step may have been the reason
+        except Stopped:
+            self.steps.read()  # an earlier one may have been the reason
             raise
-        self._read()
+        self.steps.read()
 
     def _feature_step(self, update: FeatureAdam) -> tuple[Iterable[str], Tensor]:
         """Lines 6 to 8: names of the loss's terms; their values, and the norm of the gradient that was followed."""
@@ -215,36 +197,34 @@ class Run:
 
     def _following(self, what: str, loss: Tensor, gradient: Callable[[Tensor], T]) -> T:
         if not loss.requires_grad:
-            raise _Stopped(f"the surrogate loss does not depend on the graph's {what}")
+            raise Stopped(f"the surrogate loss does not depend on the graph's {what}")
         try:
             with torch.autograd.set_multithreading_enabled(False):  # another thread would have to be woken for a GPU
                 return gradient(loss)
         except Exception as error:
-            raise _Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error
+            raise Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error
 
     def _discretise(self) -> Tensor | None:
         """Lines 14 to 21 of Algorithm 1: among discrete flips within budget, those with the lowest loss."""
-        if self.limits.binary is not None and any(step.kind == "feature" for step in self.history):
+        if self.limits.binary is not None and any(step.kind == "feature" for step in self.steps.read()):
             self.limits.finish(self.x, self.data.x)
             self.rows = Rows.of(self.x)
         if not is_finite(self.x):
-            raise _Stopped("the mended features are not finite; take a smaller lr_feature")
+            raise Stopped("the mended features are not finite; take a smaller lr_feature")
         if self.flips is None:
             return None
         draws = torch.Generator(device=self.x.device)
         draws.set_state(self.generator.get_state())
         try:
             for name, flips in self.flips.discrete(self.settings.num_samples, draws):
-                self.tried.append((name, flips, self._score(self.flips, flips)))
-                if not self.record.enabled:
-                    self._rate()
-        except _Stopped:
-            self._rate()
+                self.candidates.note(name, flips, self._score(self.flips, flips), ahead=self.record.enabled)
+        except Stopped:
+            self.candidates.read()
             raise
-        self._rate()
-        if self.best is None:
-            raise _Stopped("the surrogate loss of every discrete graph is not finite")
-        return self.best[1]
+        self.candidates.read()
+        if self.candidates.best is None:
+            raise Stopped("the surrogate loss of every discrete graph is not finite")
+        return self.candidates.best[1]
 
     @torch.no_grad()
     def _score(self, edges: EdgeFlips, flips: Tensor) -> Tensor:
@@ -254,15 +234,6 @@ class Run:
         self.generator.manual_seed(self.seed)  # the same views for all
         loss = self.record("loss", self._loss).total
         return torch.stack([loss.double(), flips.sum(dtype=torch.float64)])
-
-    def _rate(self) -> None:
-        """Read how the graphs that were tried did, with one wait for the device, and keep the best."""
-        tried, self.tried = self.tried, []
-        numbers = torch.stack([found for *_, found in tried]).tolist() if tried else []
-        for (name, flips, _), (loss, number) in zip(tried, numbers, strict=True):
-            self.candidates.append(Candidate(name, loss, int(number)))
-            if math.isfinite(loss) and (self.best is None or loss < self.best[0]):
-                self.best = loss, flips
 
     def _changes(self, flips: Tensor | None) -> tuple[Tensor, Tensor]:
         """Positions of the edges that go, and the edges that come."""
@@ -278,7 +249,7 @@ class Run:
         except GraphMendError:
             raise
         except Exception as error:
-            raise _Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+            raise Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
 
     def _precision(self) -> AbstractContextManager[object]:
         if self.settings.activations == "float32":
@@ -297,7 +268,7 @@ class Run:
             logits = self.frozen.predict(graph)
         finite = logits.isfinite()
         if not bool(finite.all()) and not torch.equal(finite, self.frozen.predict(self.data).isfinite()):
-            raise _Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
+            raise Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
         return logits
 
     def _recorder(self) -> Recorder:
@@ -335,28 +306,3 @@ class Run:
             dtype=self.x.dtype,
             generator=self.generator,
         )
-
-    def _record(self, index: int, kind: str, terms: Iterable[str], found: Tensor, start: float) -> None:
-        """Note what a step has found; where nobody looks, a GPU goes on and the numbers are read some time later."""
-        ahead = self.record.enabled and not self.watched and self.settings.time_limit is None
-        numbers = found.clone() if ahead else found  # the next step overwrites what is recorded
-        self.taken.append(_Taken(index, kind, list(terms), numbers, time.perf_counter() - start))
-        if not ahead or len(self.taken) == AHEAD:
-            self._read()
-
-    def _read(self) -> None:
-        """Write the history of the steps that were taken."""
-        numbers = iter(torch.cat([step.found for step in self.taken]).tolist() if self.taken else [])
-        taken, self.taken = self.taken, []
-        for index, kind, terms, _, seconds in taken:
-            values, size = {name: next(numbers) for name in terms}, next(numbers)
-            flips = next(numbers) if kind == "edge" else self.history[-1].flipped if self.history else 0.0
-            if not all(map(math.isfinite, values.values())):
-                raise _Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
-            if not math.isfinite(size):
-                raise _Stopped(f"the gradient is not finite at step {index}")
-            step = Step(index, kind, sum(values.values()), values, size, flips, seconds)
-            self.history.append(step)
-            _LOG.debug("%s", step)
-            if self.callback is not None:
-                self.callback(step)
