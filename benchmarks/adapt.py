@@ -238,7 +238,7 @@ def plot(stored: dict[str, Any], path: Path) -> None:
             here = [(names.index(a["name"]), _ratio(a, b, what)) for a, b in found if a["kind"] == kind]
             places = [place + (k - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for place, _ in here]
             bars = axis.bar(places, [ratio for _, ratio in here], width=0.8 / len(kinds), label=kind)
-            axis.bar_label(bars, fmt="%.0f" if what == "time" else "%.1f", fontsize=7)
+            axis.bar_label(bars, fmt="%.1f", fontsize=7)
         axis.set_xticks(range(len(names)), names)
         axis.axhline(1, color="grey", linewidth=0.8)
         axis.set_ylabel("times faster" if what == "time" else "times less memory")
