@@ -1145,8 +1145,10 @@ def test_products_computed_with_the_step_are_those_computed_after_it(
     net = (build(model, IN, HID, OUT) if isinstance(model, str) else model(IN, HID, 2, OUT)).double().to(device).eval()
     data = make_graph().to(device)
     adapter = GTrans(steps=10, feature_steps=3, edge_steps=2, lr_feature=0.05, lr_edge=0.5, budget=4)
-    ours, theirs = (adapter(net, data.clone(), limits=limits) for limits in (None, Limits(minimum=-1e9)))
-    assert ours.reason is None
+    frozen = torch.arange(data.num_edges, device=device) < 4
+    free, bound = (Limits(frozen_edges=frozen, minimum=minimum) for minimum in (None, -1e9))
+    ours, theirs = (adapter(net, data.clone(), limits=limits) for limits in (free, bound))
+    assert ours.reason is None and not free.bind_features() and bound.bind_features()
     torch.testing.assert_close(ours.data.x, theirs.data.x)
     torch.testing.assert_close(ours.logits, theirs.logits)
     torch.testing.assert_close(ours.logits, net(ours.data.x, ours.data.edge_index))

@@ -74,7 +74,7 @@ class Run:
         self.shares = _is_known(self.surrogate)  # a stranger may look for gradients of its own
         self.edge_index = data.edge_index if self.flips is None else self.flips.edge_index
         self.record = self._recorder()
-        self.renews = not self.record.enabled and limits.is_empty()  # X'W is computed as soon as X' is
+        self.renews = not (self.record.enabled or limits.bind_features())  # X'W is computed as soon as X' is
         needs_ones = self.flips is None and (self.record.enabled or frozen.is_faster_with_weights())
         self.ones = self.x.new_ones(data.edge_index.size(1)) if needs_ones else None
         if self.record.enabled:  # what is worked out when first asked for must not be asked for in a recording

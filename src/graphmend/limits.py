@@ -81,6 +81,10 @@ class Limits:
         """Whether nothing is limited."""
         return all(value is None for value in vars(self).values())
 
+    def bind_features(self) -> bool:
+        """Whether features are limited."""
+        return any(value is not None for name, value in vars(self).items() if name != "frozen_edges")
+
     def project(self, x: Tensor, original: Tensor) -> None:
         """Bring ``x`` back into the limits, in place; frozen entries get their exact original bits."""
         if self.binary is not None:

@@ -22,5 +22,5 @@ def with_edges(data: Data, keep: Tensor) -> Data:
     """A copy of ``data`` in which only the edges marked in ``keep`` are left, the others having weight 0."""
     out = copy.copy(data)
     weight = data.get("edge_weight")
-    out.edge_weight = keep.to(data.x.dtype) if weight is None else weight.masked_fill(~keep, 0.0)
+    out.edge_weight = keep.to(data.x.dtype) if weight is None else weight * keep
     return out
