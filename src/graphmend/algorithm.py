@@ -98,7 +98,7 @@ class Run:
                 self.frozen,
                 self.data,
                 history=self.steps.read_so_far,
-                candidates=self.candidates.read_so_far,
+                candidates=self.candidates.read(),
                 reason=str(stopped),
                 seconds=time.perf_counter() - start,
             )
@@ -215,12 +215,8 @@ class Run:
             return None
         draws = torch.Generator(device=self.x.device)
         draws.set_state(self.generator.get_state())
-        try:
-            for name, flips in self.flips.discrete(self.settings.num_samples, draws):
-                self.candidates.note(name, flips, self._score(self.flips, flips), ahead=self.record.enabled)
-        except Stopped:
-            self.candidates.read()
-            raise
+        for name, flips in self.flips.discrete(self.settings.num_samples, draws):
+            self.candidates.note(name, flips, self._score(self.flips, flips), ahead=self.record.enabled)
         self.candidates.read()
         if self.candidates.best is None:
             raise Stopped("the surrogate loss of every discrete graph is not finite")

@@ -87,7 +87,7 @@ class Candidates:
     """Discrete graphs, and which of them is the best."""
 
     def __init__(self) -> None:
-        self.read_so_far: list[Candidate] = []
+        self._read: list[Candidate] = []
         self.best: tuple[float, Tensor] | None = None  #: the lowest loss and the flips it belongs to
         self._tried: list[tuple[str, Tensor, Tensor]] = []
 
@@ -102,7 +102,7 @@ class Candidates:
         tried, self._tried = self._tried, []
         numbers = torch.stack([found for *_, found in tried]).tolist() if tried else []
         for (name, flips, _), (loss, number) in zip(tried, numbers, strict=True):
-            self.read_so_far.append(Candidate(name, loss, int(number)))
+            self._read.append(Candidate(name, loss, int(number)))
             if math.isfinite(loss) and (self.best is None or loss < self.best[0]):
                 self.best = loss, flips
-        return self.read_so_far
+        return self._read

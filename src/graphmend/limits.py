@@ -79,7 +79,7 @@ class Limits:
 
     def is_empty(self) -> bool:
         """Whether nothing is limited."""
-        return all(value is None for value in vars(self).values())
+        return self.frozen_edges is None and not self.bind_features()
 
     def bind_features(self) -> bool:
         """Whether features are limited."""
