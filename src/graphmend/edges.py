@@ -213,11 +213,21 @@ class EdgeFlips:
                 self._now = self.presence(self.p)
             return self._now
         p = self.p if p is None else p
+        if p.dtype == torch.bool:
+            return self._presence_after(p)
         if self.num_candidates == 0:
             there = torch.arange(self.candidate.numel(), device=p.device) < self.num_edges
             return there.to(p.dtype) + p.sum()  # p adds 0, but there is nothing to flip, not nothing to learn
         out: Tensor = apply(_Presence, self, p)
         return out
+
+    def _presence_after(self, flips: Tensor) -> Tensor:
+        """The same for a discrete choice: the few entries that flip are written, the others not looked up."""
+        entries = self.places.index_select(1, flips.nonzero().view(-1)).long()  # one too high for none
+        out = self.p.new_zeros(self.candidate.numel() + 1)
+        out[: self.num_edges] = 1.0
+        out[entries] = (entries >= self.num_edges).to(out.dtype)
+        return out[:-1]
 
     @functools.cached_property
     def places(self) -> Tensor:
@@ -238,7 +248,7 @@ class EdgeFlips:
         """Take other values, in place: the leaf stays the same tensor."""
         with torch.no_grad():
             self.p.copy_(p)
-        self._now = None
+            self._now = self.presence(p) if p.dtype == torch.bool and p.device.type == "cpu" else None
 
     def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
         """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.

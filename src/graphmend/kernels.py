@@ -74,12 +74,16 @@ def hop(
     x: Tensor,
     *,
     loop: Tensor | None = None,
+    outer: Tensor | None = None,
     add: Tensor | None = None,
     scale: Tensor | None = None,
     shift: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
-    r""":math:`\mathrm{ReLU}(s (Y + R) + t)` with :math:`Y_i = \sum_k v_k X_{col(k)} + \ell_i X_i`, without gradient."""
+    r""":math:`\mathrm{ReLU}(s (Y + R) + t)` with :math:`Y_i = \sum_k v_k X_{col(k)} + \ell_i X_i`, without gradient.
+
+    With ``outer``, on a CPU, :math:`Y_i = o_i \left(\sum_k v_k o_{col(k)} X_{col(k)} + \ell_i o_i X_i\right)`.
+    """
     x, values = x.detach(), values.detach()  # or embedding_bag makes ready for a gradient of its own
     if x.dtype in (torch.float32, torch.bfloat16) and has_triton(x.device):
         from graphmend import kernels_triton
@@ -89,8 +93,11 @@ def hop(
             crow, col, values, x, hubs, loop=loop, add=add, scale=scale, shift=shift, relu=relu
         )
     if x.dtype == torch.bfloat16:
-        wide = None if add is None else add.float()
-        return hop(pattern, values.float(), x.float(), loop=loop, add=wide, scale=scale, shift=shift, relu=relu).to(x)
+        around = {"loop": loop, "outer": outer, "add": None if add is None else add.float()}
+        return hop(pattern, values.float(), x.float(), **around, scale=scale, shift=shift, relu=relu).to(x)
+    if outer is not None:
+        inner = hop(pattern, values, x * outer.t().unsqueeze(-1), loop=loop)
+        return _around(inner.mul_(outer.t().unsqueeze(-1)), add, scale, shift, relu)
     if x.dim() == 3:
         views = zip(values, x.unbind(1), strict=True)
         out = torch.stack([_product(pattern, value, view) for value, view in views], dim=1)
@@ -98,6 +105,11 @@ def hop(
         out = _product(pattern, values, x)
     if loop is not None:
         out.addcmul_(loop.t().unsqueeze(-1), x)
+    return _around(out, add, scale, shift, relu)
+
+
+def _around(out: Tensor, add: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool) -> Tensor:
+    """What a layer does after a hop, in place."""
     if add is not None:
         out += add
     if scale is not None:

@@ -8,6 +8,7 @@ side by side, see :mod:`graphmend.kernels` for the shapes.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -30,15 +31,19 @@ from graphmend.sparse import Adjacency
 
 __all__ = ["Propagation", "gcn_norm", "normalised", "pagerank"]
 
+WIDE = 1 << 18  # nodes: more factors than a core's cache holds are not looked up for every entry, rows are scaled
+
 
 class Propagation:
-    """A weighted adjacency to multiply with: the values of its entries, and its diagonal apart as a dense vector.
+    r"""A weighted adjacency to multiply with: the values of its entries, and its diagonal apart as a dense vector.
 
     Args:
         adjacency: The pattern.
         values: Values of the entries in row order.
         loop: The diagonal, or ``None`` for zeros.
         transposed: The values of the transpose by type, filled by the first hop that has a way back.
+        outer: A factor per node that is still to be applied on both sides, :math:`O (V + \mathrm{diag}(\ell)) O`; like
+            ``values`` beside it a constant, no gradient is computed for it.
     """
 
     def __init__(
@@ -47,8 +52,9 @@ class Propagation:
         values: Tensor,
         loop: Tensor | None = None,
         transposed: dict[torch.dtype, Tensor] | None = None,
+        outer: Tensor | None = None,
     ) -> None:
-        self.adjacency, self.values, self.loop = adjacency, values, loop
+        self.adjacency, self.values, self.loop, self.outer = adjacency, values, loop, outer
         self.transposed = {} if transposed is None else transposed
 
     def __call__(
@@ -75,9 +81,19 @@ class Propagation:
 
     def polynomial(self, x: Tensor, coefficients: Tensor) -> Tensor:
         r""":math:`\sum_k c_k A^k X` with constant coefficients."""
+        if self.outer is not None:
+            return self.multiplied_out.polynomial(x, coefficients)
         values, loop = self._entries(x.dtype)
         out: Tensor = apply(_Polynomial, self, values, loop, x, coefficients)
         return out
+
+    @functools.cached_property
+    def multiplied_out(self) -> Propagation:
+        """The same without ``outer``: for many hops, or for who wants to see the values."""
+        if self.outer is None:
+            return self
+        loop = None if self.loop is None else self.loop * self.outer.square()
+        return Propagation(self.adjacency, scaled(self.adjacency.pattern, self.outer, self.values), loop)
 
     def _entries(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Values and diagonal as a hop of features of some type wants them; beside bfloat16 they stay as they are."""
@@ -97,7 +113,7 @@ class Propagation:
 
     def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
         """``A^T grad``."""
-        return hop(self.adjacency.transpose, self.turn(values), grad, loop=loop)
+        return hop(self.adjacency.transpose, self.turn(values), grad, loop=loop, outer=self.outer)
 
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
@@ -118,7 +134,8 @@ class _Hop(torch.autograd.Function):
         shift: Tensor | None,
         relu: bool,
     ) -> Tensor:
-        out = hop(a.adjacency.pattern, values, x, loop=loop, add=add, scale=scale, shift=shift, relu=relu)
+        around = {"loop": loop, "outer": a.outer, "add": add, "scale": scale, "shift": shift}
+        out = hop(a.adjacency.pattern, values, x, **around, relu=relu)
         ctx.a = a
         if ctx.needs_input_grad[3]:
             a.turn(values)
@@ -208,12 +225,18 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
     if ("gcn", dtype) not in adjacency.known:
         ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
         made = normalised(adjacency, ones)
-        adjacency.known["gcn", dtype] = (made.values, made.loop, made.transposed)  # not itself: a cycle would stay
+        # not itself: a cycle would stay
+        adjacency.known["gcn", dtype] = (made.values, made.loop, made.transposed, made.outer)
     return Propagation(adjacency, *adjacency.known["gcn", dtype])
 
 
 def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:
     """:func:`gcn_norm` of weights that are already in row order."""
+    wants_gradient = weight.requires_grad and torch.is_grad_enabled()
+    if weight.device.type == "cpu" and adjacency.num_nodes > WIDE and not wants_gradient:
+        weight = weight.masked_fill(adjacency.is_loop, 0.0) if adjacency.has_loops else weight.detach()
+        scale = inverse_root_degrees(adjacency.pattern, weight)
+        return Propagation(adjacency, weight, torch.ones_like(scale), outer=scale)
     values, loop = apply(_GcnNorm, adjacency, weight)
     return Propagation(adjacency, values, loop)
 

@@ -36,7 +36,7 @@ def appnp(
     propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
     if not conv.training:
         return propagate.polynomial(x, pagerank(conv.K, conv.alpha, x.device).to(x.dtype))
-    start = x
+    start, propagate = x, propagate.multiplied_out
     for _ in range(conv.K):
         # as in the original, what one step drops stays dropped
         loop = None if propagate.loop is None else F.dropout(propagate.loop, conv.dropout)
