@@ -346,6 +346,9 @@ def test_changes_are_a_dense_xor(edge_index: Tensor, options: dict[str, Any]) ->
         assert torch.equal(removed, removed.sort().values)
         weighted = dense(flips.edge_index, N, flips.presence(chosen.double()))
         assert torch.equal(weighted, expected)  # what was scored is what is returned
+        assert torch.equal(flips.presence(chosen), flips.presence(chosen.double()))
+        flips.become(chosen)
+        assert torch.equal(flips.presence(), flips.presence(chosen)) and torch.equal(flips.p, chosen.double())
 
 
 def test_identity_and_top_come_first() -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import graphmend
-from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits, updates
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits, propagation, side_by_side, updates
 from graphmend.adaptation import Adaptation, Step
 from graphmend.nn import BACKBONES, GCN, build
 from graphmend.propagation import gcn_norm
@@ -222,7 +222,13 @@ def assert_follows(result: Adaptation, expected: Reference) -> None:
 
 @pytest.mark.parametrize("update, lr_edge", [("adam", 0.3), ("sign", 0.3), ("gradient", 200.0)])
 @pytest.mark.parametrize("tau", [(4, 1), (2, 3), (1, 1), (0, 1), (1, 0)], ids=str)
-def test_the_whole_algorithm_equals_the_reference(update: str, lr_edge: float, tau: tuple[int, int]) -> None:
+@pytest.mark.parametrize("wide", [False, True], ids=["small", "as a wide graph"])
+def test_the_whole_algorithm_equals_the_reference(
+    update: str, lr_edge: float, tau: tuple[int, int], wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if wide:
+        monkeypatch.setattr(propagation, "WIDE", 0)
+        monkeypatch.setattr(side_by_side, "SMALL", 0)
     model, data, seed = make_model(), make_graph(), 3 + sum(tau)
     adapter = GTrans(
         steps=17,

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmend import sparse
+from graphmend import propagation, sparse
 from graphmend.kernels import row_products
+from graphmend.memo import remembering
 from graphmend.propagation import Propagation, gcn_norm
 from graphmend.sparse import Adjacency, edge_softmax, head_sum, row_sum, spmm, spread
 from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
@@ -238,6 +239,68 @@ def test_gcn_norm(edge_index: Tensor, weighted: bool, dtype: torch.dtype, device
     propagate = gcn_norm(adjacency, None if weight is None else weight.to(device, dtype), dtype)
     close(propagate(features().to(device, dtype)), dense_norm(dense(edge_index, N, weight)) @ features())
     assert torch.all(propagate.values[adjacency.is_loop] == 0)
+
+
+@dtypes
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@patterns
+def test_wide_graphs_scale_rows_instead_of_entries(
+    edge_index: Tensor, relu: bool, weighted: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hop with everything around it, and a polynomial, with their gradients for the features."""
+    monkeypatch.setattr(propagation, "WIDE", 0)
+    weight, c = weights_of(edge_index) if weighted else None, torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    scale, shift = torch.rand(2, WIDTH, generator=rng(5), dtype=torch.float64)
+    a = dense_norm(dense(edge_index, N, weight))
+    propagate = gcn_norm(Adjacency(edge_index, N), None if weight is None else weight.to(dtype), dtype)
+    assert propagate.outer is not None
+
+    def expected(x: Tensor, add: Tensor) -> Tensor:
+        out = (a @ x + add) * scale + shift
+        out = out.relu() if relu else out
+        return c[0] * out + c[1] * (a @ out) + c[2] * (a @ a @ out)
+
+    def ours(x: Tensor, add: Tensor) -> Tensor:
+        return propagate.polynomial(propagate(x, add=add, scale=scale.to(x), shift=shift.to(x), relu=relu), c.to(x))
+
+    found = []
+    for function, kind in ((expected, torch.float64), (ours, dtype)):
+        given = [features(seed).to(kind).requires_grad_() for seed in (2, 3)]
+        out = function(*given)
+        found.append([out, *torch.autograd.grad((out * features(4).to(kind)).sum(), given)])
+    for actual, wanted in zip(found[1], found[0], strict=True):
+        close(actual, wanted)
+
+
+def test_wide_graphs_take_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "WIDE", 0)
+    edge_index = PATTERNS["undirected"]
+    out = gcn_norm(Adjacency(edge_index, N), None, torch.bfloat16)(features().bfloat16(), add=features(3).bfloat16())
+    wanted = dense_norm(dense(edge_index, N)) @ features() + features(3)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.double(), wanted, atol=0.02, rtol=0.02)
+
+
+def test_a_wide_graph_forgets_weights_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "WIDE", 0)
+    adjacency, x = Adjacency(PATTERNS["sorted"], N), features()
+    with remembering():
+        weight = weights_of(PATTERNS["sorted"])
+        gone = weakref.ref(weight)
+        out = gcn_norm(adjacency, weight, torch.float64)
+        assert gcn_norm(adjacency, weight, torch.float64) is out
+        out(x)
+        del weight, out
+        gc.collect()
+        assert gone() is None
+
+
+def test_a_wide_graph_has_gradients_for_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "WIDE", 0)
+    adjacency = Adjacency(PATTERNS["undirected"], N)
+    inputs = (weights_of(PATTERNS["undirected"]).requires_grad_(), features(width=2).requires_grad_())
+    assert torch.autograd.gradcheck(lambda w, x: gcn_norm(adjacency, w, torch.float64)(x), inputs)
 
 
 @patterns
