@@ -187,6 +187,7 @@ def _measured(name: str, kind: str, who: str, arguments: argparse.Namespace) -> 
             print(f"failed, {(found.stderr.strip().splitlines() or ['no message'])[-1][:200]}", flush=True)
             return None
         cell = json.loads(found.stdout.splitlines()[-1])
+        del cell["about"]
     print(f"{cell['seconds']['whole']:.3f} s, {cell['memory'] / 1e9:.2f} GB", flush=True)
     return cell
 
@@ -270,7 +271,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one:
         name, kind, who = arguments.one
-        print(json.dumps(one(name, kind, who, arguments.device, arguments.data)))
+        found = one(name, kind, who, arguments.device, arguments.data)
+        print(json.dumps({**found, "about": provenance(arguments.device)}))
         return
     stored = run(arguments)
     print(table(stored))

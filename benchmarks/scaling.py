@@ -1,9 +1,11 @@
 """Does time grow with the graph, and no faster? GraphMend on random graphs of 1e4 to 1e8 stored entries.
 
-    python -m benchmarks.scaling --out FILE.json [--device cuda] [--entries 10000 ... 100000000] [--plot FILE.png]
+    python benchmarks/scaling.py --out FILE.json [--device cuda] [--entries 10000 ... 100000000] [--plot FILE.png]
 
 Block models with a mean degree of 25 and 100 features, a 2-layer GCN with 32 hidden units, T = 10, K = 5; each size in
 a process of its own. Times are medians after one adaptation to warm up (large graphs on a CPU: those of the only one).
+The largest graph wants all memory of a small machine: started like this, the program holds none itself. It also runs as
+``python -m benchmarks.scaling``.
 """
 
 from __future__ import annotations
@@ -15,9 +17,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-from graphmend.files import write_text
-from graphmend.provenance import provenance
 
 ENTRIES = (10_000, 100_000, 1_000_000, 10_000_000, 30_000_000, 100_000_000)
 
@@ -36,8 +35,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"{name}: failed, {(found.stderr.strip().splitlines() or ['no message'])[-1][:200]}", flush=True)
             continue
         cell = json.loads(found.stdout.splitlines()[-1])
-        stored = {"about": provenance(arguments.device), "cells": [*stored["cells"], cell]}
-        write_text(arguments.out, json.dumps(stored, indent=1))
+        stored = {"about": cell.pop("about"), "cells": [*stored["cells"], cell]}
+        part = arguments.out.with_suffix(".part")
+        part.write_text(json.dumps(stored, indent=1))
+        part.replace(arguments.out)
         print(f"{name}: {cell['seconds']['whole']:.3f} s, {cell['memory'] / 1e9:.2f} GB", flush=True)
     return stored
 
