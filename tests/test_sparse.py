@@ -242,43 +242,47 @@ def test_gcn_norm(edge_index: Tensor, weighted: bool, dtype: torch.dtype, device
 
 
 @dtypes
-@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("learned", ["features", "features and weights"])
 @pytest.mark.parametrize("relu", [True, False])
 @patterns
 def test_wide_graphs_scale_rows_instead_of_entries(
-    edge_index: Tensor, relu: bool, weighted: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    edge_index: Tensor, relu: bool, learned: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hop with everything around it, and a polynomial, with their gradients for the features."""
+    """A hop with everything around it, and a polynomial, with all gradients."""
     monkeypatch.setattr(propagation, "WIDE", 0)
-    weight, c = weights_of(edge_index) if weighted else None, torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    adjacency, c = Adjacency(edge_index, N), torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     scale, shift = torch.rand(2, WIDTH, generator=rng(5), dtype=torch.float64)
-    a = dense_norm(dense(edge_index, N, weight))
-    propagate = gcn_norm(Adjacency(edge_index, N), None if weight is None else weight.to(dtype), dtype)
-    assert propagate.outer is not None
 
-    def expected(x: Tensor, add: Tensor) -> Tensor:
+    def expected(x: Tensor, add: Tensor, weight: Tensor) -> Tensor:
+        a = dense_norm(dense(edge_index, N, weight))
         out = (a @ x + add) * scale + shift
         out = out.relu() if relu else out
         return c[0] * out + c[1] * (a @ out) + c[2] * (a @ a @ out)
 
-    def ours(x: Tensor, add: Tensor) -> Tensor:
+    def ours(x: Tensor, add: Tensor, weight: Tensor) -> Tensor:
+        propagate = gcn_norm(adjacency, weight, dtype)
+        assert propagate.outer is not None
         return propagate.polynomial(propagate(x, add=add, scale=scale.to(x), shift=shift.to(x), relu=relu), c.to(x))
 
     found = []
     for function, kind in ((expected, torch.float64), (ours, dtype)):
-        given = [features(seed).to(kind).requires_grad_() for seed in (2, 3)]
+        given = [tensor.to(kind).requires_grad_() for tensor in (features(2), features(3), weights_of(edge_index))]
+        if learned == "features":
+            given[2].requires_grad_(False)
         out = function(*given)
-        found.append([out, *torch.autograd.grad((out * features(4).to(kind)).sum(), given)])
+        wanted = [tensor for tensor in given if tensor.requires_grad]
+        found.append([out, *torch.autograd.grad((out * features(4).to(kind)).sum(), wanted)])
     for actual, wanted in zip(found[1], found[0], strict=True):
         close(actual, wanted)
 
 
 def test_wide_graphs_take_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(propagation, "WIDE", 0)
-    edge_index = PATTERNS["undirected"]
-    out = gcn_norm(Adjacency(edge_index, N), None, torch.bfloat16)(features().bfloat16(), add=features(3).bfloat16())
-    wanted = dense_norm(dense(edge_index, N)) @ features() + features(3)
-    assert out.dtype == torch.bfloat16
+    edge_index, weight = PATTERNS["undirected"], weights_of(PATTERNS["undirected"])
+    propagate = gcn_norm(Adjacency(edge_index, N), weight, torch.bfloat16)
+    out = propagate(features().bfloat16(), add=features(3).bfloat16())
+    wanted = dense_norm(dense(edge_index, N, weight)) @ features() + features(3)
+    assert out.dtype == torch.bfloat16 and propagate.outer is not None
     torch.testing.assert_close(out.double(), wanted, atol=0.02, rtol=0.02)
 
 

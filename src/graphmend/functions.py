@@ -18,6 +18,9 @@ class _NoContext:
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep nothing."""
 
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """None of them is, here."""
+
 
 def apply(function: Any, *args: Any) -> Any:
     """``function.apply(*args)``; without the cost of autograd where no argument wants a gradient.

@@ -9,6 +9,7 @@ side by side, see :mod:`graphmend.kernels` for the shapes.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from graphmend.kernels import (
     scaled,
 )
 from graphmend.memo import remembered
-from graphmend.sparse import Adjacency
+from graphmend.sparse import Adjacency, column_sums
 
 __all__ = ["Propagation", "gcn_norm", "normalised", "pagerank"]
 
@@ -42,8 +43,9 @@ class Propagation:
         values: Values of the entries in row order.
         loop: The diagonal, or ``None`` for zeros.
         transposed: The values of the transpose by type, filled by the first hop that has a way back.
-        outer: A factor per node that is still to be applied on both sides, :math:`O (V + \mathrm{diag}(\ell)) O`; like
-            ``values`` beside it a constant, no gradient is computed for it.
+        outer: A factor per node that is still to be applied on both sides, :math:`O (V + \mathrm{diag}(\ell)) O`; a
+            constant to every hop.
+        multiply_out: How to get the same without ``outer``.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class Propagation:
         loop: Tensor | None = None,
         transposed: dict[torch.dtype, Tensor] | None = None,
         outer: Tensor | None = None,
+        multiply_out: Callable[[], Propagation] | None = None,
     ) -> None:
         self.adjacency, self.values, self.loop, self.outer = adjacency, values, loop, outer
         self.transposed = {} if transposed is None else transposed
+        self._multiply_out = multiply_out
 
     def __call__(
         self,
@@ -90,10 +94,7 @@ class Propagation:
     @functools.cached_property
     def multiplied_out(self) -> Propagation:
         """The same without ``outer``: for many hops, or for who wants to see the values."""
-        if self.outer is None:
-            return self
-        loop = None if self.loop is None else self.loop * self.outer.square()
-        return Propagation(self.adjacency, scaled(self.adjacency.pattern, self.outer, self.values), loop)
+        return self if self._multiply_out is None else self._multiply_out()
 
     def _entries(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Values and diagonal as a hop of features of some type wants them; beside bfloat16 they stay as they are."""
@@ -117,6 +118,8 @@ class Propagation:
 
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
+        if self.outer is not None:
+            grad, x = (matrix * self.outer.t().unsqueeze(-1) for matrix in (grad, x))
         values = sampled_product(self.adjacency.pattern, grad, x)
         return values, None if loop is None else row_products(grad.to(loop.dtype), x.to(loop.dtype)).t()
 
@@ -224,19 +227,22 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
         return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order_views(weight.to(dtype))))
     if ("gcn", dtype) not in adjacency.known:
         ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
-        made = normalised(adjacency, ones)
-        # not itself: a cycle would stay
-        adjacency.known["gcn", dtype] = (made.values, made.loop, made.transposed, made.outer)
+        made = _of_entries(adjacency, ones)
+        adjacency.known["gcn", dtype] = (made.values, made.loop, made.transposed)  # not itself: a cycle would stay
     return Propagation(adjacency, *adjacency.known["gcn", dtype])
 
 
 def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:
     """:func:`gcn_norm` of weights that are already in row order."""
-    wants_gradient = weight.requires_grad and torch.is_grad_enabled()
-    if weight.device.type == "cpu" and adjacency.num_nodes > WIDE and not wants_gradient:
-        weight = weight.masked_fill(adjacency.is_loop, 0.0) if adjacency.has_loops else weight.detach()
-        scale = inverse_root_degrees(adjacency.pattern, weight)
-        return Propagation(adjacency, weight, torch.ones_like(scale), outer=scale)
+    if weight.device.type != "cpu" or adjacency.num_nodes <= WIDE:
+        return _of_entries(adjacency, weight)
+    if not (weight.requires_grad and torch.is_grad_enabled()):
+        weight = weight.detach()  # what is remembered of a tensor must not keep it
+    values, loop, scale = apply(_WideNorm, adjacency, weight)
+    return Propagation(adjacency, values, loop, outer=scale, multiply_out=lambda: _of_entries(adjacency, weight))
+
+
+def _of_entries(adjacency: Adjacency, weight: Tensor) -> Propagation:
     values, loop = apply(_GcnNorm, adjacency, weight)
     return Propagation(adjacency, values, loop)
 
@@ -265,9 +271,37 @@ class _GcnNorm(torch.autograd.Function):
         a: Adjacency = ctx.a
         scale, values = ctx.saved_tensors
         flow = grad * values
-        total = row_sums(a.pattern, flow) + row_sums(a.transpose, a.transposed(flow))
+        total = row_sums(a.pattern, flow) + column_sums(a, flow)
         square = scale.square()
         degree = -0.5 * square * total - square.square() * grad_loop
         out = scaled(a.pattern, scale, grad)
         out += gathered(degree, a.row)
+        return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out
+
+
+class _WideNorm(torch.autograd.Function):
+    r"""The same with :math:`s` left outside: values :math:`w_{ij}` and diagonal 1 between two factors :math:`s`.
+
+    .. math:: \partial w_{ij} = \partial v_{ij} + \partial D_i, \qquad
+              \partial D_i = -\tfrac12 s_i^2 \Big(\sum_j \partial v_{ij} w_{ij} + \sum_j \partial v_{ji} w_{ji}
+                             + 2\, \partial \ell_i\Big)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values = weight.masked_fill(a.is_loop, 0.0) if a.has_loops else weight.view_as(weight)
+        scale = inverse_root_degrees(a.pattern, values)
+        ctx.a = a
+        ctx.save_for_backward(scale, values)
+        ctx.mark_non_differentiable(scale)
+        return values, torch.ones_like(scale), scale
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, grad_loop: Tensor, _: Tensor) -> tuple[None, Tensor]:
+        a: Adjacency = ctx.a
+        scale, values = ctx.saved_tensors
+        flow = grad * values
+        total = row_sums(a.pattern, flow) + column_sums(a, flow) + 2.0 * grad_loop
+        out = grad + gathered(-0.5 * scale.square() * total, a.row)
         return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from graphmend.functions import apply, asked_for
 from graphmend.kernels import Pattern, gathered, head_sums, hop, row_sums, sampled_product
 
-__all__ = ["Adjacency", "at_columns", "at_rows", "edge_softmax", "head_sum", "row_sum", "spmm", "spread"]
+__all__ = ["Adjacency", "at_columns", "at_rows", "column_sums", "edge_softmax", "head_sum", "row_sum", "spmm", "spread"]
 
 
 class Adjacency:
@@ -120,6 +120,13 @@ class Adjacency:
     def transposed(self, values: Tensor) -> Tensor:
         """Values in row order, ``(E,)`` or ``(views, E)``, in the row order of the transpose."""
         return gathered(values, self.tperm)
+
+
+def column_sums(adjacency: Adjacency, values: Tensor) -> Tensor:
+    """The sum of the values of each column, for values in row order."""
+    if values.device.type == "cpu" and values.dtype != torch.bfloat16:
+        return values.new_zeros((*values.shape[:-1], adjacency.num_nodes)).index_add_(-1, adjacency.col, values)
+    return row_sums(adjacency.transpose, adjacency.transposed(values))
 
 
 _CACHE: dict[int, tuple[weakref.ref[Tensor], int, Adjacency]] = {}
