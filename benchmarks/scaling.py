@@ -23,6 +23,7 @@ ENTRIES = (10_000, 100_000, 1_000_000, 10_000_000, 30_000_000, 100_000_000)
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """All sizes the file does not hold yet."""
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"cells": []}
     done = {cell["name"] for cell in stored["cells"]}
     for entries in arguments.entries:

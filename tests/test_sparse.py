@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from graphmend import propagation, sparse
 from graphmend.kernels import row_products
 from graphmend.memo import remembering
 from graphmend.propagation import Propagation, gcn_norm
-from graphmend.sparse import Adjacency, edge_softmax, head_sum, row_sum, spmm, spread
+from graphmend.sparse import Adjacency, column_sums, edge_softmax, head_sum, row_sum, spmm, spread
 from graphs import DEVICES, dense, dense_norm, directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -276,35 +278,103 @@ def test_wide_graphs_scale_rows_instead_of_entries(
         close(actual, wanted)
 
 
+def wide_and_small(
+    monkeypatch: pytest.MonkeyPatch, weight: Tensor, x: Tensor, norm: torch.dtype
+) -> list[tuple[Tensor, ...]]:
+    """Results and gradients of a hop and a polynomial: of a wide graph, and of one that is not."""
+    found = []
+    for nodes in (0, N):
+        monkeypatch.setattr(propagation, "WIDE", nodes)
+        given = [weight.clone().requires_grad_(), x.clone().requires_grad_()]
+        propagate = gcn_norm(Adjacency(PATTERNS["undirected"], N), given[0], norm)
+        assert (propagate.outer is not None) == (nodes == 0)
+        hop, many = propagate(given[1]), propagate.polynomial(given[1], torch.tensor([0.5, 0.3, 0.2]).to(x))
+        assert hop.dtype == many.dtype == x.dtype
+        found.append((hop, many, *torch.autograd.grad(hop.square().sum() + many.square().sum(), given)))
+    return found
+
+
+@pytest.mark.parametrize("norm, dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)], ids=str)
+def test_wide_graphs_take_features_of_another_type(
+    norm: torch.dtype, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = weights_of(PATTERNS["undirected"])
+    for wide, small in zip(*wide_and_small(monkeypatch, weight.to(norm), features().to(dtype), norm), strict=True):
+        torch.testing.assert_close(wide, small, atol=2e-5, rtol=2e-5)
+
+
 def test_wide_graphs_take_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propagation, "WIDE", 0)
-    edge_index, weight = PATTERNS["undirected"], weights_of(PATTERNS["undirected"])
-    propagate = gcn_norm(Adjacency(edge_index, N), weight, torch.bfloat16)
-    out = propagate(features().bfloat16(), add=features(3).bfloat16())
-    wanted = dense_norm(dense(edge_index, N, weight)) @ features() + features(3)
-    assert out.dtype == torch.bfloat16 and propagate.outer is not None
-    torch.testing.assert_close(out.double(), wanted, atol=0.02, rtol=0.02)
+    weight = weights_of(PATTERNS["undirected"]).float()
+    for wide, small in zip(*wide_and_small(monkeypatch, weight, features().bfloat16(), torch.float32), strict=True):
+        scale = small.abs().max().float()
+        torch.testing.assert_close(wide.float() / scale, small.float() / scale, atol=0.02, rtol=0.02)
 
 
-def test_a_wide_graph_forgets_weights_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_graphs_take_several_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.stack([weights_of(PATTERNS["undirected"], seed) for seed in (1, 6)])
+    x = torch.stack([features(2), features(3)], dim=1)
+    for wide, small in zip(*wide_and_small(monkeypatch, weight, x, torch.float64), strict=True):
+        torch.testing.assert_close(wide, small)
+
+
+def test_wide_graphs_cut_nodes_of_negative_degree_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = weights_of(PATTERNS["undirected"])
+    weight[PATTERNS["undirected"][1] == PATTERNS["undirected"][1, 0]] = -1.5
+    for wide, small in zip(*wide_and_small(monkeypatch, weight, features(), torch.float64), strict=True):
+        assert torch.isfinite(wide).all()
+        torch.testing.assert_close(wide, small)
+
+
+def test_a_polynomial_asked_for_without_gradients_does_not_lose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(propagation, "WIDE", 0)
-    adjacency, x = Adjacency(PATTERNS["sorted"], N), features()
-    with remembering():
-        weight = weights_of(PATTERNS["sorted"])
-        gone = weakref.ref(weight)
+    weight = weights_of(PATTERNS["undirected"]).requires_grad_()
+    propagate, c = gcn_norm(Adjacency(PATTERNS["undirected"], N), weight, torch.float64), torch.ones(2).double()
+    with torch.no_grad():
+        before = propagate.polynomial(features(), c)
+    after = propagate.polynomial(features(), c)
+    assert after.requires_grad and torch.equal(before, after.detach())
+
+
+@pytest.mark.parametrize("name", ["sorted", "self-loops"])
+def test_a_wide_graph_forgets_weights_that_are_gone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "WIDE", 0)
+    adjacency, x = Adjacency(PATTERNS[name], N), features()
+    with remembering(), nothing_collected():
+        weight = weights_of(PATTERNS[name])
         out = gcn_norm(adjacency, weight, torch.float64)
         assert gcn_norm(adjacency, weight, torch.float64) is out
-        out(x)
+        out(x), out.polynomial(x, torch.ones(2).double())
+        gone = weakref.ref(weight), weakref.ref(out)
         del weight, out
-        gc.collect()
+        assert [ref() for ref in gone] == [None, None]
+
+
+def test_multiplying_out_what_is_multiplied_out_makes_no_cycle() -> None:
+    with nothing_collected():
+        propagate = gcn_norm(Adjacency(PATTERNS["sorted"], N), weights_of(PATTERNS["sorted"]), torch.float64)
+        assert propagate.multiplied_out is propagate
+        gone = weakref.ref(propagate)
+        del propagate
         assert gone() is None
 
 
-def test_a_wide_graph_has_gradients_for_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propagation, "WIDE", 0)
-    adjacency = Adjacency(PATTERNS["undirected"], N)
-    inputs = (weights_of(PATTERNS["undirected"]).requires_grad_(), features(width=2).requires_grad_())
-    assert torch.autograd.gradcheck(lambda w, x: gcn_norm(adjacency, w, torch.float64)(x), inputs)
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """What goes in here goes by itself."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@devices
+@dtypes
+@patterns
+def test_column_sums(edge_index: Tensor, dtype: torch.dtype, device: str) -> None:
+    adjacency, values = Adjacency(edge_index.to(device), N), values_of(edge_index)
+    found = column_sums(adjacency, adjacency.order(values.to(device, dtype)))
+    close(found, dense(edge_index, N, values).sum(0))
 
 
 @patterns

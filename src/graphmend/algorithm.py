@@ -256,9 +256,10 @@ class Run:
     def _predict(self, mended: Data, flips: Tensor | None) -> Tensor:
         """Logits on the mended graph; to our own backbones, an edge of weight 0 is none."""
         if self.frozen.is_ours:
+            presence = None
             if self.flips is not None and flips is not None:
                 self.flips.become(flips)
-            presence = None if self.flips is None else self.flips.presence()
+                presence = self.flips.presence()
             logits = self.frozen(self.rows, self.edge_index, presence)
         else:
             graph = copy.copy(mended)

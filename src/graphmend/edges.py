@@ -207,7 +207,7 @@ class EdgeFlips:
         self._now: Tensor | None = None  # the presence of the current p
 
     def presence(self, p: Tensor | None = None) -> Tensor:
-        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry (differentiable in ``p``)."""
+        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry (of a mask without gradient)."""
         if p is None and not self.p.requires_grad:
             if self._now is None:
                 self._now = self.presence(self.p)
@@ -246,9 +246,11 @@ class EdgeFlips:
 
     def become(self, p: Tensor) -> None:
         """Take other values, in place: the leaf stays the same tensor."""
+        self._now = None  # before there is another one
         with torch.no_grad():
             self.p.copy_(p)
-            self._now = self.presence(p) if p.dtype == torch.bool and p.device.type == "cpu" else None
+            if p.dtype == torch.bool and p.device.type == "cpu":
+                self._now = self.presence(p)
 
     def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
         """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.

@@ -88,6 +88,7 @@ def hop(
     if x.dtype in (torch.float32, torch.bfloat16) and has_triton(x.device):
         from graphmend import kernels_triton
 
+        assert outer is None
         crow, col, _, hubs = pattern
         return kernels_triton.product(
             crow, col, values, x, hubs, loop=loop, add=add, scale=scale, shift=shift, relu=relu
@@ -96,8 +97,8 @@ def hop(
         around = {"loop": loop, "outer": outer, "add": None if add is None else add.float()}
         return hop(pattern, values.float(), x.float(), **around, scale=scale, shift=shift, relu=relu).to(x)
     if outer is not None:
-        inner = hop(pattern, values, x * outer.t().unsqueeze(-1), loop=loop)
-        return _around(inner.mul_(outer.t().unsqueeze(-1)), add, scale, shift, relu)
+        factor = outer.to(x.dtype).t().unsqueeze(-1)
+        return _around(hop(pattern, values, x * factor, loop=loop).mul_(factor), add, scale, shift, relu)
     if x.dim() == 3:
         views = zip(values, x.unbind(1), strict=True)
         out = torch.stack([_product(pattern, value, view) for value, view in views], dim=1)

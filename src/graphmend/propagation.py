@@ -8,7 +8,6 @@ side by side, see :mod:`graphmend.kernels` for the shapes.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +44,7 @@ class Propagation:
         transposed: The values of the transpose by type, filled by the first hop that has a way back.
         outer: A factor per node that is still to be applied on both sides, :math:`O (V + \mathrm{diag}(\ell)) O`; a
             constant to every hop.
-        multiply_out: How to get the same without ``outer``.
+        multiply_out: How to get the same without ``outer``, if there is one.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class Propagation:
         self.adjacency, self.values, self.loop, self.outer = adjacency, values, loop, outer
         self.transposed = {} if transposed is None else transposed
         self._multiply_out = multiply_out
+        self._multiplied: Propagation | None = None
 
     def __call__(
         self,
@@ -91,10 +91,16 @@ class Propagation:
         out: Tensor = apply(_Polynomial, self, values, loop, x, coefficients)
         return out
 
-    @functools.cached_property
+    @property
     def multiplied_out(self) -> Propagation:
-        """The same without ``outer``: for many hops, or for who wants to see the values."""
-        return self if self._multiply_out is None else self._multiply_out()
+        """The same without ``outer``: for polynomials, and for who wants to see the values."""
+        if self.outer is None:
+            return self
+        assert self._multiply_out is not None
+        out = self._multiplied or self._multiply_out()
+        if out.values.requires_grad == self.values.requires_grad:  # or it was asked for where there are no gradients
+            self._multiplied = out
+        return out
 
     def _entries(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Values and diagonal as a hop of features of some type wants them; beside bfloat16 they stay as they are."""
@@ -119,7 +125,7 @@ class Propagation:
     def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
         if self.outer is not None:
-            grad, x = (matrix * self.outer.t().unsqueeze(-1) for matrix in (grad, x))
+            grad, x = (matrix.to(self.outer.dtype) * self.outer.t().unsqueeze(-1) for matrix in (grad, x))
         values = sampled_product(self.adjacency.pattern, grad, x)
         return values, None if loop is None else row_products(grad.to(loop.dtype), x.to(loop.dtype)).t()
 
@@ -213,7 +219,8 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
     r"""Symmetric normalisation :math:`\hat A = D^{-1/2} (A_w + I) D^{-1/2}` of GCN.
 
     :math:`D` holds the weighted in-degrees of :math:`A_w + I`. Every node has exactly one self-loop of weight 1;
-    self-loops among the edges are replaced by it. Gradients flow through the degrees.
+    self-loops among the edges are replaced by it. Gradients flow through the degrees. On a CPU, a graph of very many
+    nodes has its factors outside of the values (``outer``).
 
     Args:
         adjacency: The pattern.
@@ -236,10 +243,15 @@ def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:
     """:func:`gcn_norm` of weights that are already in row order."""
     if weight.device.type != "cpu" or adjacency.num_nodes <= WIDE:
         return _of_entries(adjacency, weight)
-    if not (weight.requires_grad and torch.is_grad_enabled()):
-        weight = weight.detach()  # what is remembered of a tensor must not keep it
-    values, loop, scale = apply(_WideNorm, adjacency, weight)
-    return Propagation(adjacency, values, loop, outer=scale, multiply_out=lambda: _of_entries(adjacency, weight))
+    if weight.requires_grad and torch.is_grad_enabled():
+        values, loop, scale = apply(_WideNorm, adjacency, weight)
+        return Propagation(adjacency, values, loop, outer=scale, multiply_out=lambda: _of_entries(adjacency, weight))
+    values, loop, scale = apply(_WideNorm, adjacency, weight.detach())  # who remembers it must not keep the weights
+
+    def multiply_out() -> Propagation:
+        return Propagation(adjacency, scaled(adjacency.pattern, scale, values), scale.square())
+
+    return Propagation(adjacency, values, loop, outer=scale, multiply_out=multiply_out)
 
 
 def _of_entries(adjacency: Adjacency, weight: Tensor) -> Propagation:

@@ -25,8 +25,8 @@ class FeatureAdam:
     def __init__(self, x: Tensor, lr: float) -> None:
         self.x, self.lr = x, lr
         # Zeros; on a CPU the first step writes them, into its cache (a recording would write them at every step).
-        self.are_written = x.device.type != "cpu"
-        make = torch.zeros_like if self.are_written else torch.empty_like
+        self.has_moments = x.device.type != "cpu"
+        make = torch.zeros_like if self.has_moments else torch.empty_like
         self.mean, self.square = make(x), make(x)
         self.steps = torch.zeros((), device=x.device)
         self.size = min(max(1, BLOCK.get(x.device.type, BLOCK["cpu"]) // x.size(1)), x.size(0))
@@ -46,13 +46,13 @@ class FeatureAdam:
             if grad.is_cuda:  # it is there, and to read it once more costs nothing
                 norms.append(torch.linalg.vector_norm(grad))
             x, mean, square = (tensor[start:stop] for tensor in (self.x, self.mean, self.square))
-            if not self.are_written:
+            if not self.has_moments:
                 mean.zero_()
                 square.zero_()
             _adam(x, grad, mean, square, self.steps, self.lr)
             if renew is not None:
                 renew(start, stop)
-        self.are_written = True
+        self.has_moments = True
         if not norms:
             return gradient.norm()
         return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))  # type: ignore[no-any-return]
