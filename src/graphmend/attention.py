@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmend.functions import apply, asked_for
 from graphmend.kernels import has_triton, hop, row_products, row_sums, sampled_product
-from graphmend.sparse import Adjacency, highest_score
+from graphmend.sparse import Adjacency, column_sums, highest_score
 
 __all__ = ["WIDEST", "attend"]
 
@@ -113,7 +113,7 @@ class _Attend(torch.autograd.Function):
         found = leaky(found.mul_(attention), before, ctx.slope, False)
         loop = leaky((row_products(grad, h) - inner).mul_(own), source + target, ctx.slope, False)
         grad_target = row_sums(a.pattern, found).add_(loop)
-        grad_source = row_sums(a.transpose, a.transposed(found)).add_(loop)
+        grad_source = column_sums(a, found).add_(loop)
         grad_h = hop(a.transpose, a.transposed(attention), grad, loop=own)
         return None, grad_h, grad_source, grad_target, grad_weight, None
 
