@@ -35,9 +35,9 @@ import torch
 from benchmarks import graphs
 from benchmarks.reference import Reference
 from graphmend import GTrans
-from graphmend.adaptation import Step
-from graphmend.files import write_text
-from graphmend.provenance import provenance
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
+from graphmend.results.adaptation import Step
 
 NAMES, KINDS = ("cora", "photo", "twitch", "fb100", "arxiv-size"), ("GCN", "SAGE", "GPR", "GAT")
 QUICK = {"names": ("cora", "photo"), "kinds": ("GCN", "GPR")}

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from graphmend.datasets import Splits, load
-from graphmend.files import write_text
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
 from graphmend.metrics import score
 from graphmend.nn import GCN
-from graphmend.provenance import provenance
 from graphmend.training import ERM
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from graphmend.datasets.arxiv_size import arxiv_size
-from graphmend.files import write_text
+from graphmend.datasets.generated.arxiv_size import arxiv_size
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
 from graphmend.metrics import score
 from graphmend.nn import GCN
-from graphmend.provenance import provenance
 from graphmend.training import ERM
 from graphmend.transforms import PRBCD
 

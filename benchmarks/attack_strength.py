@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.datasets import Splits, load
-from graphmend.files import write_text
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
 from graphmend.nn import GCN
-from graphmend.provenance import provenance
 from graphmend.training import ERM
 from graphmend.transforms import GRBCD, PRBCD, RandomEdges
 

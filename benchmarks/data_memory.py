@@ -28,9 +28,9 @@ from scipy.io import savemat
 from torch_geometric.data import Data
 
 from graphmend.datasets import load
-from graphmend.datasets.fb100 import COLUMNS, FOLDER, PUBLISHED, TEST, TRIPLES, VALIDATION
-from graphmend.files import write_text
-from graphmend.provenance import provenance
+from graphmend.datasets.published.fb100 import COLUMNS, FOLDER, PUBLISHED, TEST, TRIPLES, VALIDATION
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
 
 CODES = {"status": 8, "major": 371, "second major": 374, "dorm": 290, "year": 74, "high school": 8883}
 GIGABYTE = 1e9

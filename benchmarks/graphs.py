@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphmend.datasets import load
-from graphmend.datasets.csbm import Blocks, block_edges, block_features, undirected
+from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features, undirected
 from graphmend.nn import GAT, GCN, GPR, SAGE
 
 SETS = {

@@ -24,10 +24,10 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 from benchmarks.reference import Reference
 from graphmend import GTrans
 from graphmend.datasets import load
-from graphmend.files import write_text
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
 from graphmend.metrics import score
 from graphmend.nn import GCN
-from graphmend.provenance import provenance
 from graphmend.training import ERM
 from graphmend.transforms import FeatureNoise
 

@@ -7,17 +7,17 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
-from graphmend import heap as heap  # before the first tensor
+from graphmend.engine import memory as memory  # before the first tensor
 
 # isort: split
 
-from graphmend.adaptation import Adaptation, Identity
+from graphmend.adapters.gtrans import GTrans
 from graphmend.errors import GraphMendError, UnsupportedLayerError
 from graphmend.frozen import FrozenGNN
-from graphmend.gtrans import GTrans
-from graphmend.limits import Limits
-from graphmend.mend import mend
-from graphmend.patch import Patch
+from graphmend.graph.limits import Limits
+from graphmend.mending import mend
+from graphmend.results.adaptation import Adaptation, Identity
+from graphmend.results.patch import Patch
 
 __all__ = [
     "Adaptation",

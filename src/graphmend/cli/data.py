@@ -16,11 +16,11 @@ from rich.table import Table
 
 from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.catalogue import Dataset, Presence
+from graphmend.datasets.readers.sources import find
 from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files, presence
-from graphmend.datasets.sources import find
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, choose
-from graphmend.files import write_text
+from graphmend.io.files import write_text
 from graphmend.progress import track
 
 data_app = typer.Typer(

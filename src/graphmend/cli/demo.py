@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
-from graphmend.demo import Demo, run_demo
+from graphmend.demo.run import Demo, run_demo
 from graphmend.errors import GraphMendError
-from graphmend.files import write_text
-from graphmend.provenance import provenance
+from graphmend.io.files import write_text
+from graphmend.io.provenance import provenance
 from graphmend.report.plots import accuracy_plot, embedding_plot
 
 

@@ -14,11 +14,11 @@ from rich.table import Table
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.registry import DATASETS
 from graphmend.errors import listed
-from graphmend.files import read_safetensors
-from graphmend.graph_files import load_graph
+from graphmend.io.files import read_safetensors
+from graphmend.io.graph_files import load_graph
+from graphmend.io.provenance import device_name, provenance
 from graphmend.nn import BACKBONES
-from graphmend.patch import fingerprint_of
-from graphmend.provenance import device_name, provenance
+from graphmend.results.patch import fingerprint_of
 from graphmend.surrogates import SURROGATES
 from graphmend.transforms import VIEWS
 

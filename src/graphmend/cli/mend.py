@@ -16,16 +16,16 @@ from torch import nn
 from torch_geometric.data import Data
 
 import graphmend
-from graphmend.adaptation import Adaptation, Identity
+from graphmend.adapters.gtrans import GTrans
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, parse_budget, reported
 from graphmend.errors import UnsupportedLayerError, choose, listed, require
-from graphmend.files import check_folder, digest, write_arrays, write_text
-from graphmend.graph_files import load_graph, save_graph
-from graphmend.gtrans import GTrans
-from graphmend.limits import Limits
+from graphmend.graph.limits import Limits
+from graphmend.io.files import check_folder, digest, write_arrays, write_text
+from graphmend.io.graph_files import load_graph, save_graph
+from graphmend.io.model_files import load_any_model
+from graphmend.io.provenance import provenance
 from graphmend.metrics import predictions, scores
-from graphmend.model_files import load_any_model
-from graphmend.provenance import provenance
+from graphmend.results.adaptation import Adaptation, Identity
 from graphmend.surrogates import SURROGATES, Supervised, Surrogate
 from graphmend.transforms import VIEWS, view_of
 

@@ -18,10 +18,10 @@ from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_
 from graphmend.datasets.registry import load
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import listed, require
-from graphmend.graph_files import load_graph
+from graphmend.io.graph_files import load_graph
+from graphmend.io.provenance import provenance
 from graphmend.metrics import scores
 from graphmend.nn import BACKBONES, build, save_model
-from graphmend.provenance import provenance
 from graphmend.training import ERM
 
 

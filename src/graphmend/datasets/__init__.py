@@ -1,10 +1,10 @@
 """Data sets as :class:`Splits`, and the scenarios of the demo."""
 
-from graphmend.datasets.attack import attack_graph
-from graphmend.datasets.attacked import attacked
-from graphmend.datasets.digits_scenarios import Scenario, abnormal_features, shift, structure_attack
-from graphmend.datasets.embedded import embedded, knn_graph
+from graphmend.datasets.attack_cache import attacked
+from graphmend.datasets.edge_attack import attack_graph
 from graphmend.datasets.registry import DATASETS, load
+from graphmend.datasets.scenarios import Scenario, abnormal_features, shift, structure_attack
+from graphmend.datasets.sklearn_graphs import embedded, knn_graph
 from graphmend.datasets.splits import Splits, node_mask
 
 __all__ = [

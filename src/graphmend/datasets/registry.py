@@ -11,21 +11,21 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.datasets.arxiv import DATASETS as ARXIV
-from graphmend.datasets.arxiv_size import DATASETS as ARXIV_SIZE
 from graphmend.datasets.catalogue import Dataset, Presence
-from graphmend.datasets.citation import DATASETS as CITATION
-from graphmend.datasets.csbm import DATASETS as CSBM
-from graphmend.datasets.elliptic import DATASETS as ELLIPTIC
-from graphmend.datasets.elliptic_size import DATASETS as ELLIPTIC_SIZE
-from graphmend.datasets.embedded import embedded
-from graphmend.datasets.fb100 import DATASETS as FB100
-from graphmend.datasets.planetoid import DATASETS as PLANETOID
-from graphmend.datasets.products_size import DATASETS as PRODUCTS_SIZE
-from graphmend.datasets.sources import find
+from graphmend.datasets.generated.arxiv_size import DATASETS as ARXIV_SIZE
+from graphmend.datasets.generated.csbm import DATASETS as CSBM
+from graphmend.datasets.generated.elliptic_size import DATASETS as ELLIPTIC_SIZE
+from graphmend.datasets.generated.products_size import DATASETS as PRODUCTS_SIZE
+from graphmend.datasets.generated.synthetic_domains import DATASETS as SYNTHETIC_DOMAINS
+from graphmend.datasets.published.arxiv import DATASETS as ARXIV
+from graphmend.datasets.published.citation import DATASETS as CITATION
+from graphmend.datasets.published.elliptic import DATASETS as ELLIPTIC
+from graphmend.datasets.published.fb100 import DATASETS as FB100
+from graphmend.datasets.published.planetoid import DATASETS as PLANETOID
+from graphmend.datasets.published.twitch import DATASETS as TWITCH
+from graphmend.datasets.readers.sources import find
+from graphmend.datasets.sklearn_graphs import embedded
 from graphmend.datasets.splits import Splits
-from graphmend.datasets.synthetic_domains import DATASETS as SYNTHETIC_DOMAINS
-from graphmend.datasets.twitch import DATASETS as TWITCH
 from graphmend.errors import choose, listed, require
 
 __all__ = ["DATASETS", "compare", "load", "measured", "missing_files", "presence", "statistics"]

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
+from graphmend.engine.cache import remembering
+from graphmend.engine.ops import has_triton
+from graphmend.engine.shared_features import Rows, materialised
 from graphmend.errors import GraphMendError, UnsupportedLayerError, listed, require
-from graphmend.frozen.calling import Caller
-from graphmend.frozen.embedding import Tap, find_tap, named_tap
-from graphmend.frozen.state import frozen_model, plain, untouched_rng
-from graphmend.frozen.weights import (
+from graphmend.frozen.call import Caller
+from graphmend.frozen.edge_weights import (
     Way,
     filtered,
     native,
@@ -28,11 +29,10 @@ from graphmend.frozen.weights import (
     with_more_edges,
     without_edges,
 )
-from graphmend.kernels import has_triton
-from graphmend.memo import remembering
+from graphmend.frozen.embedding import Tap, find_tap, named_tap
+from graphmend.frozen.restore import frozen_model, plain, untouched_rng
 from graphmend.nn.layers import takes_views
 from graphmend.nn.registry import BACKBONES
-from graphmend.rows import Rows, materialised
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class FrozenGNN:
         return self._choose_way() is patched
 
     def _choose_views(self) -> int | None:
-        """See :mod:`graphmend.side_by_side`."""
+        """See :mod:`graphmend.engine.view_batch`."""
         x = self._data.x
         plain = self.is_ours and self._embedding is None and self._data.get("edge_weight") is None
         if not (plain and takes_views(self._inner)):

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphmend.engine.propagation import Propagation
 from graphmend.errors import require
 from graphmend.nn.layers import PredictThenPropagate, remember
-from graphmend.propagation import Propagation
 
 
 class AirGNN(PredictThenPropagate):

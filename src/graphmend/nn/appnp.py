@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphmend.engine.propagation import Propagation, pagerank
 from graphmend.nn.layers import PredictThenPropagate, remember
-from graphmend.propagation import Propagation, pagerank
 
 
 class APPNP(PredictThenPropagate):

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from graphmend.errors import GraphMendError, require
-from graphmend.files import read_safetensors, write_safetensors
+from graphmend.io.files import read_safetensors, write_safetensors
 from graphmend.nn.registry import BACKBONES, build
 
 FORMAT = "graphmend-model-1"

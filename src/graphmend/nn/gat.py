@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmend.attention import WIDEST, attend
+from graphmend.engine.adjacency import Adjacency, at_columns, at_rows, edge_softmax, spmm
+from graphmend.engine.attention import WIDEST, attend
+from graphmend.engine.cache import remembered
 from graphmend.errors import choose
-from graphmend.memo import remembered
 from graphmend.nn.layers import batch_norms, normalise, remember
-from graphmend.sparse import Adjacency, at_columns, at_rows, edge_softmax, spmm
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"elu": F.elu, "relu": F.relu, "none": lambda x: x}
 

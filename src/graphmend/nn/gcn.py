@@ -7,9 +7,9 @@ import itertools
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.propagation import Propagation, gcn_norm
 from graphmend.nn.layers import GraphConvolution, batch_norms, remember
-from graphmend.propagation import Propagation, gcn_norm
-from graphmend.sparse import Adjacency
 
 
 class GCN(nn.Module):

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.cache import remembered
+from graphmend.engine.propagation import Propagation, gcn_norm
 from graphmend.errors import require
-from graphmend.memo import remembered
-from graphmend.propagation import Propagation, gcn_norm
-from graphmend.sparse import Adjacency
 
 P = ParamSpec("P")
 Self = TypeVar("Self", bound=nn.Module)

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphmend.engine.adjacency import Adjacency, row_sum, spread
+from graphmend.engine.cache import remembered
+from graphmend.engine.propagation import Propagation
 from graphmend.errors import require
-from graphmend.memo import remembered
 from graphmend.nn.layers import affine, batch_norms, is_fixed, normalise, remember
-from graphmend.propagation import Propagation
-from graphmend.sparse import Adjacency, row_sum, spread
 
 
 class MeanConvolution(nn.Module):

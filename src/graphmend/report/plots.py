@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmend.errors import GraphMendError
-from graphmend.files import write_atomically
+from graphmend.io.files import write_atomically
 
 if TYPE_CHECKING:
-    from graphmend.demo import Demo
+    from graphmend.demo.run import Demo
 
 GREY, RED, GREEN = "#9aa0a6", "#d1495b", "#2a9d8f"
 

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
-from graphmend.functions import apply
-from graphmend.kernels import cosine_gradients, cosines
-from graphmend.side_by_side import embeddings
+from graphmend.engine.autograd import apply
+from graphmend.engine.ops import cosine_gradients, cosines
+from graphmend.engine.view_batch import embeddings
 from graphmend.surrogates.base import Backbone, Surrogate
-from graphmend.transforms.drop_edge import DropEdge
-from graphmend.transforms.shuffle import Shuffle
-from graphmend.transforms.view import View
+from graphmend.transforms.views.drop_edge import DropEdge
+from graphmend.transforms.views.shuffle import Shuffle
+from graphmend.transforms.views.view import View
 
 
 @dataclass(frozen=True)

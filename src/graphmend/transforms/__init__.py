@@ -6,17 +6,17 @@ sparse structure of a graph is then built only once. Their randomness comes from
 their randomness comes from their seed.
 """
 
-from graphmend.transforms.drop_edge import DropEdge
-from graphmend.transforms.drop_node import DropNode
-from graphmend.transforms.feature_noise import FeatureNoise
-from graphmend.transforms.grbcd import GRBCD
-from graphmend.transforms.jaccard import Jaccard
-from graphmend.transforms.prbcd import PRBCD
-from graphmend.transforms.random_edges import RandomEdges
+from graphmend.transforms.attacks.grbcd import GRBCD
+from graphmend.transforms.attacks.prbcd import PRBCD
+from graphmend.transforms.corruptions.feature_noise import FeatureNoise
+from graphmend.transforms.corruptions.random_edges import RandomEdges
+from graphmend.transforms.purifiers.jaccard import Jaccard
 from graphmend.transforms.registry import VIEWS, view_of
-from graphmend.transforms.shuffle import Shuffle
-from graphmend.transforms.subgraph import Subgraph
-from graphmend.transforms.view import View
+from graphmend.transforms.views.drop_edge import DropEdge
+from graphmend.transforms.views.drop_node import DropNode
+from graphmend.transforms.views.shuffle import Shuffle
+from graphmend.transforms.views.subgraph import Subgraph
+from graphmend.transforms.views.view import View
 
 __all__ = [
     "GRBCD",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphmend.errors import choose
-from graphmend.transforms.drop_edge import DropEdge
-from graphmend.transforms.drop_node import DropNode
-from graphmend.transforms.shuffle import Shuffle
-from graphmend.transforms.subgraph import Subgraph
-from graphmend.transforms.view import View
+from graphmend.transforms.views.drop_edge import DropEdge
+from graphmend.transforms.views.drop_node import DropNode
+from graphmend.transforms.views.shuffle import Shuffle
+from graphmend.transforms.views.subgraph import Subgraph
+from graphmend.transforms.views.view import View
 
 VIEWS: dict[str, type[View]] = {
     "drop_edge": DropEdge,

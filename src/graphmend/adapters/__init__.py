@@ -1,0 +1,1 @@
+"""Adapters: ``(model, data) -> Adaptation``."""

@@ -1,0 +1,62 @@
+"""A structure attack on a trained model: the graph that an adversary would leave behind."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.errors import require
+from graphmend.transforms.attacks.pairs import UndirectedGraph, pair_of
+from graphmend.transforms.attacks.prbcd import PRBCD
+from graphmend.transforms.attacks.target import check_mask
+
+__all__ = ["attack_graph"]
+
+
+def attack_graph(
+    model: nn.Module,
+    data: Data,
+    victims: Tensor,
+    rate: float = 0.1,
+    seed: int = 0,
+    epochs: int = 25,
+    *,
+    known: Tensor | None = None,
+    block_size: int = 10_000,
+) -> Data:
+    """The undirected graph after a :class:`~graphmend.transforms.PRBCD` attack on ``model`` at the victims.
+
+    It aims at the model's own clean predictions, and at true labels only where ``known`` allows, so no other label is
+    read. Model, data and random generators are left as they were; the same seed gives the same graph.
+
+    Args:
+        model: A trained module called as ``model(x, edge_index, edge_weight)``, or any that FrozenGNN supports.
+        data: An unweighted, undirected graph without repeated edges.
+        victims: Boolean mask of the nodes whose predictions are attacked.
+        rate: Budget: the number of undirected edges flipped at most, as a fraction of those with a victim at an end.
+        seed: Seed of the random blocks and of the final samples.
+        epochs: Gradient steps; the block of candidate pairs is resampled during the first three quarters.
+        known: Boolean mask of the nodes whose true labels the attacker knows, typically the training nodes.
+        block_size: Node pairs considered at a time.
+
+    Returns:
+        A copy of ``data`` with another ``edge_index`` (sorted, both directions).
+    """
+    require(0 <= rate <= 1, f"rate must be in [0, 1] (got {rate})")
+    graph = UndirectedGraph.of(data)
+    check_mask("victims", victims, graph.num_nodes)
+    near = victims[pair_of(graph.pairs, graph.num_nodes)].any(0)
+    attack = PRBCD(
+        model,
+        budget=math.floor(rate * int(near.sum()) + 1e-9),
+        nodes=victims,
+        known=torch.zeros_like(victims) if known is None else known,
+        block_size=block_size,
+        epochs=epochs,
+        resampling_epochs=max(1, 3 * epochs // 4),
+        seed=seed,
+    )
+    return attack(data)

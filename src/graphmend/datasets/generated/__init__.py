@@ -1,0 +1,1 @@
+"""Data sets drawn from a model of the real ones."""

@@ -1,0 +1,1 @@
+"""Stock PyG convolutions in which every edge has a presence between 0 and 1."""

@@ -1,0 +1,76 @@
+r"""Convolutions that sum or average over the neighbours, where an edge has a presence.
+
+.. math:: \mathrm{sum}_i = \sum_{e = (j \to i)} r_e w_e x_j, \qquad
+          \mathrm{mean}_i = \mathrm{sum}_i \,/\, \sum_{e \to i} r_e \quad (0 \text{ without neighbours})
+
+with presences :math:`r` and, for :class:`GraphConv`, the model's own weights :math:`w`.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MeanAggregation
+
+from graphmend.engine.adjacency import spread
+from graphmend.engine.cache import remembered
+from graphmend.engine.propagation import Propagation
+from graphmend.frozen.convs.edges import Edges, linear_around, power
+
+__all__ = ["gin_conv", "graph_conv", "sage_conv"]
+
+
+def graph_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    edge_weight: Tensor | None = None,
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """``GraphConv``: ``W_rel aggregate(x) + W_root x``."""
+    edges = Edges.of(presence, x, edge_index, edge_weight, size)
+    out: Tensor = linear_around(conv.lin_rel, x, lambda h: _aggregate(conv, edges, h)) + conv.lin_root(x)
+    return out
+
+
+def sage_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """``SAGEConv``: ``W_l aggregate(x) + W_r x``, projected before and normalised after if the layer says so."""
+    edges = Edges.of(presence, x, edge_index, size=size)
+    source: Tensor = conv.lin(x).relu() if conv.project else x
+    out = linear_around(conv.lin_l, source, lambda h: _aggregate(conv, edges, h))
+    if conv.root_weight:
+        out = out + conv.lin_r(x)
+    return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+
+
+def gin_conv(
+    conv: MessagePassing,
+    presence: Tensor,
+    x: Tensor,
+    edge_index: Tensor,
+    size: tuple[int, int] | None = None,
+) -> Tensor:
+    """``GINConv``: ``nn((1 + eps) x + aggregate(x))``."""
+    edges = Edges.of(presence, x, edge_index, size=size)
+    out: Tensor = conv.nn(_aggregate(conv, edges, x, (1 + conv.eps) * x))
+    return out
+
+
+def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor, add: Tensor | None = None) -> Tensor:
+    if isinstance(conv.aggr_module, MeanAggregation):
+        name = ("mean", edges.adjacency.num_nodes, edges.presence.dtype)
+        return remembered(name, edges.origin, lambda: _mean(edges))(x, add=add)
+    return Propagation(edges.adjacency, edges.weight)(x, add=add)
+
+
+def _mean(edges: Edges) -> Propagation:
+    inverse = power(edges.degree(), -1.0)
+    return Propagation(edges.adjacency, edges.weight * spread(edges.adjacency, inverse))

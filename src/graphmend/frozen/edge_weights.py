@@ -1,0 +1,145 @@
+"""Ways to give edges a presence between 0 and 1 in a model that may know nothing of edge weights.
+
+Each way takes a model, how to call it, a graph and the presences, and runs the model. Which one a model gets is found
+out by trying, not by reading signatures: many layers accept weights and ignore them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import SumAggregation
+
+from graphmend.errors import UnsupportedLayerError, require
+from graphmend.frozen.call import Caller
+from graphmend.frozen.convs.registry import weighted_forward, why_unsupported
+from graphmend.graph.edits import edge_attribute_names
+
+Way = Callable[[nn.Module, Caller, Data, Tensor], Any]
+
+
+def patched(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
+    """Every convolution computes with presences; the model's own weights pass through unchanged."""
+    with ExitStack() as stack:
+        for _, conv in convolutions(model):
+            stack.enter_context(_forward_as(conv, weighted_forward(conv, presence)))
+        return caller(data)
+
+
+def native(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
+    """The model takes edge weights itself: it gets its own weights times the presences."""
+    graph = copy.copy(data)
+    name = weight_name(caller, data)
+    own = data.get(name)
+    graph[name] = presence if own is None else own * presence.view(own.shape).to(own.dtype)
+    return caller(graph)
+
+
+def hooked(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
+    """Messages are multiplied with presences on their way into a sum, for convolutions we do not know."""
+
+    def scale(module: MessagePassing, inputs: Any, message: Tensor) -> Tensor:
+        lead = (1,) * (message.dim() + module.node_dim) if module.node_dim < 0 else ()
+        return message * presence.to(message.dtype).view(*lead, -1, *(1,) * (message.dim() - 1 - len(lead)))
+
+    with ExitStack() as stack:
+        for _, conv in convolutions(model):
+            if why_unsupported(conv) is None:
+                stack.enter_context(_forward_as(conv, weighted_forward(conv, presence)))
+            else:
+                stack.callback(conv.register_message_forward_hook(scale).remove)
+        return caller(data)
+
+
+def filtered(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
+    """Edges of presence 0 are really taken out; there is nothing between 0 and 1."""
+    whole = not presence.requires_grad and bool(((presence == 0) | (presence == 1)).all())
+    if not whole:
+        raise UnsupportedLayerError(why_not(model))
+    return caller(without_edges(data, presence > 0))
+
+
+def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
+    """The ways worth trying on a model, best first."""
+    reasons = [why_unsupported(conv) for _, conv in convolutions(model)]
+    if reasons and not any(reasons):
+        yield patched
+    if caller.accepts(weight_name(caller, data)):
+        yield native
+    if any(reasons) and all(
+        reason is None or isinstance(conv.aggr_module, SumAggregation)
+        for (_, conv), reason in zip(convolutions(model), reasons, strict=True)
+    ):
+        yield hooked
+
+
+def why_not(model: nn.Module) -> str:
+    """The sentence that names the layers that stand in the way."""
+    reasons = {name: why_unsupported(conv) for name, conv in convolutions(model)}
+    bad = [f"{name or 'the model'} ({reason})" for name, reason in reasons.items() if reason is not None]
+    if not bad:
+        bad = [f"{type(model).__name__} (it does not treat an edge of weight 0 as absent)"]
+    return f"edges cannot be learned through {', '.join(bad)}; edge_steps=0 still works"
+
+
+def weight_name(caller: Caller, data: Data) -> str:
+    """The graph attribute that holds edge weights for this model."""
+    if data.get("edge_weight") is not None or (not caller.wants_data and "edge_weight" in caller.extra):
+        return "edge_weight"
+    attribute = data.get("edge_attr")
+    scalar = attribute is not None and attribute.numel() == data.edge_index.size(1)
+    if scalar or (not caller.wants_data and "edge_attr" in caller.extra and attribute is None):
+        return "edge_attr"
+    return "edge_weight"
+
+
+def convolutions(model: nn.Module) -> list[tuple[str, MessagePassing]]:
+    """All message passing layers by name."""
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, MessagePassing)]
+
+
+def without_edges(data: Data, keep: Tensor) -> Data:
+    """A copy of ``data`` with only the edges in ``keep``."""
+    out = copy.copy(data)
+    out.edge_index = data.edge_index[:, keep]
+    for name in edge_attribute_names(data):
+        out[name] = data[name][keep]
+    return out
+
+
+def with_more_edges(data: Data, edge_index: Tensor) -> Data:
+    """A copy of ``data`` with a longer edge list; single-number attributes of the new edges are 1."""
+    out = copy.copy(data)
+    out.edge_index = edge_index
+    more = edge_index.size(1) - data.edge_index.size(1)
+    if more == 0:
+        return out
+    for name in edge_attribute_names(data):
+        value = data[name]
+        width = value[0].numel()
+        require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
+        require(
+            width == 1,
+            f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",
+        )
+        out[name] = torch.cat([value, value.new_ones((more, *value.shape[1:]))])
+    return out
+
+
+@contextmanager
+def _forward_as(conv: MessagePassing, forward: Callable[..., Tensor]) -> Iterator[None]:
+    had = vars(conv).get("forward")
+    conv.forward = forward
+    try:
+        yield
+    finally:
+        del conv.forward
+        if had is not None:
+            conv.forward = had

@@ -1,0 +1,101 @@
+"""Is this a graph we can work on? Every complaint names the value and the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.engine.adjacency import Adjacency
+from graphmend.errors import require
+
+
+def check_graph(data: Data) -> None:
+    """Raise :class:`~graphmend.GraphMendError` unless ``data`` is a graph with finite features and valid edges."""
+    require(isinstance(data, Data), f"the graph must be a torch_geometric.data.Data (got {type(data).__name__})")
+    x, edge_index = data.get("x"), data.get("edge_index")
+    check_features(x)
+    nodes = x.size(0)
+    stored = data._store.get("num_nodes")
+    require(
+        stored is None or stored == nodes,
+        f"x has {nodes} rows but num_nodes is {stored}; give one feature row per node",
+    )
+    check_edges(edge_index, nodes)
+    require(
+        edge_index.device == x.device,
+        f"x is on {x.device} but edge_index on {edge_index.device}; move the graph with data.to(device)",
+    )
+    weight = data.get("edge_weight")
+    if weight is not None:
+        check_weight(weight, edge_index.size(1))
+    y = data.get("y")
+    require(
+        y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
+        f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node",
+    )
+
+
+def check_features(x: Any) -> None:
+    """Features: a finite, floating-point ``(N, F)`` tensor with N > 0."""
+    require(isinstance(x, Tensor), f"the graph has no feature tensor x (got {type(x).__name__}); set data.x")
+    require(x.layout == torch.strided, f"x is stored as {x.layout}; pass a dense tensor, x.to_dense()")
+    require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)})")
+    require(x.is_floating_point(), f"x must be floating-point (got {x.dtype}); convert it with x.float()")
+    require(x.size(0) > 0, "the graph is empty: x has no rows; pass a graph with at least one node")
+    require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
+    if not is_finite(x):
+        finite = torch.isfinite(x)
+        row, column = (int(i) for i in (~finite).nonzero()[0])
+        count, value = int((~finite).sum()), float(x[row, column])
+        require(False, f"x holds {count} non-finite values, first x[{row}, {column}] = {value}; replace or impute them")
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether all entries are; extremes carry infinities and NaN, and need no mask as large as ``x``."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(x.detach()))).all())
+
+
+def check_edges(edge_index: Any, nodes: int) -> None:
+    """Edges: a long ``(2, E)`` tensor with E > 0 and all ends in ``[0, nodes)``."""
+    kind = type(edge_index).__name__
+    require(isinstance(edge_index, Tensor), f"the graph has no edge_index tensor (got {kind}); set data.edge_index")
+    shape = tuple(edge_index.shape)
+    require(len(shape) == 2 and shape[0] == 2, f"edge_index must have shape (2, edges) (got {shape})")
+    require(
+        edge_index.dtype == torch.long,
+        f"edge_index must be torch.int64 (got {edge_index.dtype}); convert it with edge_index.long()",
+    )
+    require(shape[1] > 0, "the graph has no edges; there is nothing to pass messages over, so nothing to mend")
+    low, high = int(edge_index.min()), int(edge_index.max())
+    bad = low if low < 0 else high
+    require(
+        low >= 0 and high < nodes,
+        f"edge_index names node {bad}, but the nodes are 0 to {nodes - 1}; drop such edges or add the nodes",
+    )
+
+
+def check_weight(weight: Any, edges: int) -> None:
+    """Edge weights: a finite floating-point tensor of one value per edge."""
+    require(isinstance(weight, Tensor), f"edge_weight must be a tensor (got {type(weight).__name__})")
+    require(
+        tuple(weight.shape) == (edges,),
+        f"edge_weight has shape {tuple(weight.shape)} but there are {edges} edges; give one weight per edge",
+    )
+    require(weight.is_floating_point(), f"edge_weight must be floating-point (got {weight.dtype})")
+    require(bool(torch.isfinite(weight).all()), "edge_weight holds non-finite values; replace or drop those edges")
+
+
+def check_no_duplicates(adjacency: Adjacency) -> None:
+    """Learning edges needs each of them once."""
+    row, col = adjacency.row, adjacency.col
+    same = (row[1:] == row[:-1]) & (col[1:] == col[:-1])
+    if bool(same.any()):
+        source, target = int(col[1:][same][0]), int(row[1:][same][0])
+        require(
+            False,
+            f"edge_index lists {int(same.sum())} edges more than once, first {source} -> {target}; "
+            "merge them with data.coalesce()",
+        )

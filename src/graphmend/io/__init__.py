@@ -1,0 +1,1 @@
+"""Files: atomic writes, safe reads, where a number comes from."""

@@ -1,0 +1,219 @@
+"""The reversible change of a graph."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.errors import GraphMendError, require
+from graphmend.graph.edits import edge_attribute_names
+from graphmend.io.files import digest, read_safetensors, write_safetensors
+from graphmend.results.fingerprint import fingerprint
+
+FORMAT = "graphmend-patch-4"
+_INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """What was changed, so that it can be done again and taken back, both bit for bit.
+
+    Feature rows are kept as the exclusive or of their bits before and after: one array that leads from either state to
+    the other, where adding and subtracting floats would round. Removed edges keep their positions and attributes;
+    added edges stand at the end of the list.
+
+    Args:
+        before: Fingerprint of the graph the patch belongs to.
+        rows: Changed feature rows.
+        bits: Exclusive or of those rows' bits.
+        removed: Positions of the removed edges, ascending.
+        removed_attributes: ``edge_index`` (transposed) and every edge-level attribute of the removed edges.
+        added_attributes: The same of the added edges.
+    """
+
+    before: str
+    rows: Tensor
+    bits: Tensor
+    removed: Tensor
+    removed_attributes: dict[str, Tensor] = field(default_factory=dict)
+    added_attributes: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, data: Data, x: Tensor, removed: Tensor, added: Tensor) -> tuple[Patch, Data]:
+        """The patch that gives ``data`` the features ``x``, which the mended graph takes over, and other edges."""
+        bits = _as_bits(data.x) ^ _as_bits(x)
+        rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
+        attributes = _edge_attributes(data)
+        patch = cls(
+            before=fingerprint_of(data),
+            rows=rows,
+            bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
+            removed=removed,
+            removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
+            added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
+        )
+        return patch, patch._apply(data, x.detach())
+
+    def apply(self, data: Data) -> Data:
+        """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
+        _same(fingerprint_of(data), self.before, "was made for another graph; apply it to the graph it came from")
+        return self._apply(data, self._flip(data.x))
+
+    def revert(self, data: Data) -> Data:
+        """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
+        otherwise = "did not make this graph; revert it on the graph that apply returned"
+        require(self._fits(data), f"this patch (graph {self.before[:12]}) {otherwise}")
+        out = copy.copy(data)
+        out.x = self._flip(data.x)
+        kept = data.edge_index.size(1) - self.num_added
+        removed = self.removed.to(data.x.device)
+        old = torch.ones(kept + self.num_removed, dtype=torch.bool, device=data.x.device)
+        old[removed] = False
+        for name, value in _edge_attributes(data, self.removed_attributes).items():
+            full = value.new_empty((old.numel(), *value.shape[1:]))
+            full[old] = value[:kept]
+            full[removed] = self.removed_attributes[name].to(value.device)
+            _set_edge_attribute(out, name, full)
+        _same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
+        return out
+
+    def _fits(self, data: Data) -> bool:
+        """Whether there is a place for everything; that all is what it was shows in the fingerprint."""
+        bits, total = _as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
+        edges = _edge_attributes(data, self.removed_attributes)
+        return (
+            total >= self.num_removed
+            and bool((self.removed < total).all())
+            and bool((self.rows < bits.size(0)).all())
+            and (bits.dtype, bits.shape[1:]) == (self.bits.dtype, self.bits.shape[1:])
+            and all(value.size(0) == data.edge_index.size(1) for value in edges.values())
+            and _kinds(edges) == _kinds(self.removed_attributes)
+        )
+
+    def _apply(self, data: Data, x: Tensor) -> Data:
+        out = copy.copy(data)
+        out.x = x
+        keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
+        keep[self.removed.to(data.x.device)] = False
+        for name, value in _edge_attributes(data).items():
+            _set_edge_attribute(out, name, torch.cat([value[keep], self.added_attributes[name].to(value.device)]))
+        return out
+
+    def _flip(self, x: Tensor) -> Tensor:
+        out = x.detach().clone()
+        bits, rows = _as_bits(out), self.rows.to(x.device)
+        bits[rows] ^= self.bits.to(x.device)
+        return out
+
+    @property
+    def _added(self) -> Tensor:
+        return self.added_attributes["edge_index"]
+
+    @property
+    def num_removed(self) -> int:
+        """Stored edge entries removed (an undirected edge has two)."""
+        return self.removed.numel()
+
+    @property
+    def num_added(self) -> int:
+        """Stored edge entries added."""
+        return self._added.size(0)
+
+    @property
+    def num_rows(self) -> int:
+        """Nodes with changed features."""
+        return self.rows.numel()
+
+    def summary(self) -> str:
+        """One sentence for people."""
+        return (
+            f"{self.num_rows} feature rows changed, {self.num_removed} edge entries removed, "
+            f"{self.num_added} added (graph {self.before[:12]})"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write as safetensors with a JSON header, atomically."""
+        tensors = {"rows": self.rows, "bits": self.bits, "removed": self.removed}
+        tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
+        tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
+        header = {"format": FORMAT, "before": self.before, "summary": self.summary()}
+        header["checksum"] = digest(tensors, self.before)
+        write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Patch:
+        """Read a patch written by :meth:`save`."""
+        tensors, metadata = read_safetensors(path)
+        try:
+            header = json.loads(metadata.get("graphmend", "{}"))
+            found = header.get("format") if isinstance(header, dict) else None
+            older = isinstance(found, str) and found.startswith("graphmend-patch-") and found != FORMAT
+            require(not older, f"{path} is a patch of the format {found}, this version reads {FORMAT}; mend again")
+            is_patch = found == FORMAT
+            require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
+            whole = header["checksum"] == digest(tensors, str(header["before"]))
+            require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
+            return cls(
+                before=header["before"],
+                rows=tensors["rows"],
+                bits=tensors["bits"],
+                removed=tensors["removed"],
+                removed_attributes=_with_prefix(tensors, "removed."),
+                added_attributes=_with_prefix(tensors, "added."),
+            )
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
+
+
+def fingerprint_of(data: Data, attributes: Collection[str] | None = None) -> str:
+    """The fingerprint of features, edges and edge attributes (all, or those named)."""
+    return fingerprint({"x": data.x, **_edge_attributes(data, attributes), "edge_index": data.edge_index})
+
+
+def _same(found: str, expected: str, otherwise: str) -> None:
+    require(found == expected, f"this patch (graph {expected[:12]}) {otherwise} (this one is {found[:12]})")
+
+
+def _as_bits(x: Tensor) -> Tensor:
+    return x.view(_INTEGER[x.element_size()])
+
+
+def _edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """Every edge-level tensor with edges first, ``edge_index`` included, by name.
+
+    What is edge-level shows in the sizes, and those may coincide by chance once edges are gone: of a mended graph, the
+    attributes are those with the ``names`` the original had.
+    """
+    chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
+    return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
+
+
+def _kinds(attributes: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    return {name: (value.dtype, value.shape[1:]) for name, value in attributes.items()}
+
+
+def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
+    data[name] = value.t().contiguous() if name == "edge_index" else value
+
+
+def _for_added(name: str, like: Tensor, added: Tensor) -> Tensor:
+    """Attributes of added edges: their ends, weight 1 for a single number per edge."""
+    if name == "edge_index":
+        return added.t()
+    width = like[0].numel() if like.size(0) else 1
+    require(
+        added.size(1) == 0 or width == 1,
+        f"edges were added, but nobody knows their {name} ({width} values each); use space='existing'",
+    )
+    return like.new_ones((added.size(1), *like.shape[1:]))
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""Gradient attacks on the edges."""

@@ -1,0 +1,136 @@
+r"""Undirected graphs as sorted numbers: each node pair :math:`i < j` has one, counted along the upper triangle."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.errors import require
+from graphmend.graph.checks import check_graph
+
+__all__ = ["UndirectedGraph", "pair_number", "pair_of", "random_pairs"]
+
+
+def pair_number(i: Tensor, j: Tensor, num_nodes: int) -> Tensor:
+    r"""The number :math:`i (2n - i - 1) / 2 + j - i - 1` of the pair :math:`i < j` in an upper triangle."""
+    return i * (2 * num_nodes - i - 1) // 2 + j - i - 1
+
+
+def pair_of(number: Tensor, num_nodes: int) -> Tensor:
+    """The pairs ``(2, m)`` with the given numbers; exact, the square root's rounding is put right."""
+    width = 2 * num_nodes - 1
+    i = ((width - (width**2 - 8 * number.double()).clamp(min=0).sqrt()) / 2).long().clamp(0, max(num_nodes - 2, 0))
+    i = i - (i * (width - i) // 2 > number).long()
+    i = i + ((i + 1) * (width - i - 1) // 2 <= number).long()
+    return torch.stack([i, number - i * (width - i) // 2 + i + 1])
+
+
+def random_pairs(count: int, total: int, generator: torch.Generator, without: Tensor | None = None) -> Tensor:
+    """``count`` different numbers below ``total``, none of them in ``without`` (sorted), uniformly, sorted.
+
+    At least ``count`` numbers must be left; memory is proportional to ``count`` and ``without``.
+    """
+    device, taken = generator.device, 0 if without is None else without.numel()
+    drawn = torch.empty(0, dtype=torch.long, device=device)
+    if 2 * (count + taken) >= total:  # a good part of all pairs: list them
+        drawn = torch.arange(total, device=device)
+        drawn = drawn if without is None else drawn[~_is_in(drawn, without)]
+    while drawn.numel() < count:
+        missing = count - drawn.numel()
+        more = torch.randint(total, (missing + missing // 8 + 64,), generator=generator, device=device)
+        drawn = torch.unique(torch.cat([drawn, more if without is None else more[~_is_in(more, without)]]))
+    if drawn.numel() == count:
+        return drawn
+    order = torch.randperm(drawn.numel(), generator=generator, device=device)
+    return drawn[order[:count].sort().values]
+
+
+@dataclass(frozen=True, eq=False)
+class UndirectedGraph:
+    """The edges of an unweighted undirected graph, each once.
+
+    Args:
+        pairs: Sorted pair numbers of the edges.
+        loops: Nodes with a self-loop; they stay as they are.
+        num_nodes: Number of nodes.
+    """
+
+    pairs: Tensor
+    loops: Tensor
+    num_nodes: int
+
+    @classmethod
+    def of(cls, data: Data) -> UndirectedGraph:
+        """The edges of ``data``, after a check that it is undirected, unweighted and lists each edge once."""
+        check_graph(data)
+        weights = [name for name in ("edge_weight", "edge_attr", "edge_type") if data.get(name) is not None]
+        require(not weights, f"only edges of unweighted graphs can be flipped, but data has {weights}; remove them")
+        (source, target), nodes = data.edge_index, data.x.size(0)
+        up, down, loop = source < target, source > target, source == target
+        pairs = pair_number(source[up], target[up], nodes).sort().values
+        back = pair_number(target[down], source[down], nodes).sort().values
+        require(
+            torch.equal(pairs, back),
+            f"the graph must be undirected ({pairs.numel()} edges go up, {back.numel()} down, and they do not match); "
+            "apply torch_geometric.transforms.ToUndirected",
+        )
+        loops = source[loop].sort().values
+        repeated = int((pairs[1:] == pairs[:-1]).sum() + (loops[1:] == loops[:-1]).sum())
+        require(repeated == 0, f"edge_index holds {repeated} repeated edges; merge them with data.coalesce()")
+        return cls(pairs, loops, nodes)
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of node pairs, with or without an edge."""
+        return self.num_nodes * (self.num_nodes - 1) // 2
+
+    def count(self, rate: float, budget: int | None = None) -> int:
+        r"""The budget :math:`n_B = \lfloor \text{rate} \cdot |E| \rfloor` in undirected edges, or ``budget`` itself."""
+        return math.floor(rate * self.pairs.numel() + 1e-9) if budget is None else budget
+
+    def positions(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Where each pair stands, or would stand, among the edges, and whether it is there."""
+        if self.pairs.numel() == 0:
+            return torch.zeros_like(pairs), torch.zeros_like(pairs, dtype=torch.bool)
+        place = torch.searchsorted(self.pairs, pairs)
+        return place, self.pairs[place.clamp(max=self.pairs.numel() - 1)] == pairs
+
+    def flipped(self, pairs: Tensor) -> UndirectedGraph:
+        """The graph with the edges among ``pairs`` (each once) removed and the others added."""
+        both, times = torch.unique(torch.cat([self.pairs, pairs]), return_counts=True)
+        return UndirectedGraph(both[times == 1], self.loops, self.num_nodes)
+
+    def changes_to(self, other: UndirectedGraph) -> Tensor:
+        """The pairs whose flip turns this graph into ``other``."""
+        return self.flipped(other.pairs).pairs
+
+    def edge_index(self) -> Tensor:
+        """Both directions of every edge, sorted."""
+        up = pair_of(self.pairs, self.num_nodes)
+        key = torch.cat([up[0] * self.num_nodes + up[1], up[1] * self.num_nodes + up[0]])
+        key = torch.cat([key, self.loops * (self.num_nodes + 1)]).sort().values
+        return torch.stack([key // self.num_nodes, key % self.num_nodes])
+
+    def put_into(self, data: Data) -> Data:
+        """A copy of ``data`` with these edges."""
+        out = copy.copy(data)
+        out.edge_index = self.edge_index()
+        return out
+
+
+def _is_in(values: Tensor, ordered: Tensor) -> Tensor:
+    if ordered.numel() == 0:
+        return torch.zeros_like(values, dtype=torch.bool)
+    return ordered[torch.searchsorted(ordered, values).clamp(max=ordered.numel() - 1)] == values
+
+
+def check_rate(rate: float, budget: int | None) -> None:
+    """A rate is a fraction of the edges; a budget is a count and takes its place."""
+    require(0 <= rate <= 1, f"rate must be in [0, 1] (got {rate}); budget counts edges")
+    whole = budget is None or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0)
+    require(whole, f"budget must be a number of edges, not negative (got {budget!r}); rate takes a fraction")

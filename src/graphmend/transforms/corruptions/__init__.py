@@ -1,0 +1,1 @@
+"""Harm to features and edges."""

@@ -1,0 +1,1 @@
+"""Transforms that remove suspicious edges."""

@@ -1,0 +1,1 @@
+"""Random augmentations that keep the nodes in place."""

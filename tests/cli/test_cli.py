@@ -1,0 +1,212 @@
+"""The command line, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch_geometric.nn import GraphSAGE
+from typer.testing import CliRunner
+
+from graphmend import Patch
+from graphmend.cli import app
+from graphmend.datasets import abnormal_features, embedded
+from graphmend.io.graph_files import load_graph, save_graph
+
+run = CliRunner().invoke
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained checkpoint and two harmed graphs, one in each format."""
+    folder = tmp_path_factory.mktemp("work")
+    result = run(app, ["train", "--dataset", "wine", "--epochs", "40", "--out", str(folder / "gcn.safetensors"), "-q"])
+    assert result.exit_code == 0, result.output
+    harmed = abnormal_features(embedded("wine"), seed=0).tests[0]
+    save_graph(folder / "one.npz", harmed)
+    torch.save(harmed, folder / "two.pt")
+    return folder
+
+
+def mend(work: Path, out: Path, *more: str) -> list[str]:
+    return [
+        "mend",
+        "--model",
+        str(work / "gcn.safetensors"),
+        "--graph",
+        str(work / "one.npz"),
+        "--out",
+        str(out),
+        *more,
+    ]
+
+
+def test_every_command_has_the_common_options_and_teaches() -> None:
+    for command in ("demo", "mend", "train", "info"):
+        result = run(app, [command, "--help"], env={"COLUMNS": "200"})
+        assert result.exit_code == 0
+        for option in ("--json", "--seed", "--device", "--quiet"):
+            assert option in result.output, (command, option)
+
+
+def test_train_reports_scores_as_json(tmp_path: Path) -> None:
+    out = tmp_path / "sub" / "model.safetensors"
+    command = ["train", "--dataset", "wine", "--backbone", "appnp", "--epochs", "30", "--out", str(out), "--json"]
+    report = json.loads(run(app, command).stdout)
+    assert out.exists() and report["test"]["accuracy"] > 0.8
+    assert report["provenance"]["torch"] == torch.__version__
+
+
+def test_train_on_a_graph_of_ones_own(work: Path, tmp_path: Path) -> None:
+    result = run(
+        app, ["train", "--graph", str(work / "one.npz"), "--epochs", "5", "--out", str(tmp_path / "m.safetensors")]
+    )
+    assert result.exit_code == 0, result.output
+    described = json.loads(run(app, ["info", str(tmp_path / "m.safetensors"), "--json"]).stdout)
+    assert described["kind"] == "GraphMend model" and described["backbone"] == "gcn"
+
+
+def test_mend_writes_a_graph_a_patch_that_reverts_it_and_a_report(work: Path, tmp_path: Path) -> None:
+    more = ["--graph", str(work / "two.pt"), "--label-mask", "train_mask", "--lr-feature", "0.1", "--json"]
+    result = run(app, mend(work, tmp_path, *more))
+    assert result.exit_code == 0, result.output
+    reports = json.loads(result.stdout)
+    assert [r["graph"] for r in reports] == ["one.npz", "two.pt"]
+    original = load_graph(work / "one.npz")
+    for name in ("one", "two"):
+        mended = load_graph(tmp_path / f"{name}.npz")
+        patch = Patch.load(tmp_path / f"{name}.patch.safetensors")
+        assert torch.equal(patch.revert(mended).x, original.x)
+        assert torch.equal(patch.revert(mended).edge_index, original.edge_index)
+        stored = json.loads((tmp_path / f"{name}.json").read_text())
+        assert len(stored["history"]) == 10 and stored["reason"] is None
+        assert set(stored["test"]) == {"before", "after"}
+        with np.load(tmp_path / f"{name}.predictions.npz") as predicted:
+            assert np.array_equal(predicted["logits"].argmax(1), predicted["prediction"])
+    assert not list(tmp_path.glob(".*")), "no temporary files are left"
+
+
+def test_finished_work_is_skipped_and_changed_settings_are_not(work: Path, tmp_path: Path) -> None:
+    run(app, mend(work, tmp_path, "-q"))
+    first = (tmp_path / "one.npz").stat().st_mtime_ns
+    run(app, mend(work, tmp_path, "-q"))
+    assert (tmp_path / "one.npz").stat().st_mtime_ns == first
+    run(app, mend(work, tmp_path, "-q", "--steps", "3"))
+    assert (tmp_path / "one.npz").stat().st_mtime_ns != first
+    (tmp_path / "one.patch.safetensors").unlink()  # a part is missing: done again
+    run(app, mend(work, tmp_path, "-q", "--steps", "3"))
+    assert (tmp_path / "one.patch.safetensors").exists()
+
+
+def test_same_seed_same_result_other_seed_another(work: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert run(app, mend(work, tmp_path / name, "--seed", seed, "-q")).exit_code == 0
+    a, b, c = (load_graph(tmp_path / name / "one.npz") for name in "abc")
+    assert torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)
+    assert not torch.equal(a.x, c.x)
+
+
+def test_limits_from_the_command_line_and_from_the_file(work: Path, tmp_path: Path) -> None:
+    data = load_graph(work / "one.npz")
+    data.frozen_nodes = torch.arange(data.num_nodes) < 50
+    save_graph(tmp_path / "limited.npz", data)
+    command = mend(work, tmp_path / "out", "--minimum", "-1", "--maximum", "2", "-q")
+    command[4] = str(tmp_path / "limited.npz")
+    assert run(app, command).exit_code == 0
+    mended = load_graph(tmp_path / "out" / "limited.npz")
+    assert torch.equal(mended.x[:50], data.x[:50])
+    assert mended.x[50:].min() >= -1 and mended.x[50:].max() <= 2
+
+
+def test_ones_own_model_through_a_factory(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_models.py").write_text(
+        "from torch_geometric.nn import GraphSAGE\ndef sage():\n    return GraphSAGE(13, 8, 2, 3)\n"
+    )
+    save_file(GraphSAGE(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
+    monkeypatch.chdir(tmp_path)
+    command = ["mend", "--factory", "their_models:sage", "--weights", "w.safetensors"]
+    result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out", "--steps", "2"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out" / "one.npz").exists()
+
+
+def test_info_tells_graphs_models_and_patches_apart(work: Path, tmp_path: Path) -> None:
+    run(app, mend(work, tmp_path, "-q"))
+    kinds = {
+        work / "one.npz": "graph",
+        work / "two.pt": "graph",
+        work / "gcn.safetensors": "GraphMend model",
+        tmp_path / "one.patch.safetensors": "patch",
+    }
+    for path, kind in kinds.items():
+        assert json.loads(run(app, ["info", str(path), "--json"]).stdout)["kind"] == kind
+    assert "gcn" in json.loads(run(app, ["info", "--json"]).stdout)["backbones"]
+
+
+def test_demo_writes_json_and_plots(tmp_path: Path) -> None:
+    result = run(app, ["demo", "--seeds", "1", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report == json.loads((tmp_path / "demo.json").read_text())
+    assert {row["scenario"] for row in report["table"]} == {"shift", "abnormal features", "structure attack"}
+    assert all(row["after"] > row["before"] for row in report["table"])
+    for name in ("accuracy.png", "embedding.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "graphmend"]
+    good = subprocess.run([*command, "info", "--json"], capture_output=True, text=True, cwd=tmp_path)
+    assert good.returncode == 0 and json.loads(good.stdout)["graphmend"]
+    bad = subprocess.run([*command, "info", "missing.npz"], capture_output=True, text=True, cwd=tmp_path)
+    assert bad.returncode == 2
+    assert bad.stderr.strip() == "error: there is no file missing.npz; check the path"
+
+
+def test_changed_labels_and_masks_are_not_taken_for_the_same_work(work: Path, tmp_path: Path) -> None:
+    data = load_graph(work / "one.npz")
+    graph, out = tmp_path / "g.npz", tmp_path / "out"
+    command = ["mend", "--model", str(work / "gcn.safetensors"), "--graph", str(graph), "--out", str(out), "--json"]
+    found = []
+    for change in ("nothing", "y", "train_mask"):
+        if change == "y":
+            data.y = (data.y + 1) % 3
+        elif change == "train_mask":
+            data.train_mask = data.val_mask.clone()
+        save_graph(graph, data)
+        result = run(app, [*command, "--label-mask", "train_mask", "--lr-feature", "0.1", "--steps", "2"])
+        found.append(json.loads(result.stdout)[0])
+    assert found[0]["test"]["before"] != found[1]["test"]["before"]
+    assert found[1]["loss_first"] != found[2]["loss_first"]
+
+
+def test_features_alone_are_mended_where_edges_cannot_be(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "edge_models.py").write_text(
+        "from torch_geometric.nn import EdgeCNN\ndef build():\n    return EdgeCNN(13, 8, 2, 3)\n"
+    )
+    from torch_geometric.nn import EdgeCNN
+
+    save_file(EdgeCNN(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
+    monkeypatch.chdir(tmp_path)
+    command = ["mend", "--factory", "edge_models:build", "--weights", "w.safetensors", "--steps", "2", "--json"]
+    result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)[0]
+    assert report["edge_entries_removed"] == 0 and report["feature_rows_changed"] > 0
+    only_edges = run(app, [*command, "--feature-steps", "0", "--graph", str(work / "one.npz"), "--out", "o2"])
+    assert only_edges.exit_code == 2 and "EdgeConv has no edge weights" in only_edges.stderr
+
+
+def test_identity_is_an_adapter_like_any_other() -> None:
+    from graphmend import Identity, mend
+
+    data = embedded("wine").test[0]
+    assert mend(GraphSAGE(13, 8, 2, 3), data, Identity(), progress=False).reason is None

@@ -1,0 +1,181 @@
+"""What must not change does not change, to the bit; what may change stays within its range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend import GTrans
+from graphmend.errors import GraphMendError
+from graphmend.graph.limits import Limits
+from graphmend.nn import GCN
+from graphs import rng, undirected
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+N, COLUMNS = 9, 4
+
+
+def graph(dtype: torch.dtype = torch.float32) -> Data:
+    x = torch.randn(N, COLUMNS, generator=rng()).to(dtype)
+    x[0, 0] = -0.0
+    return Data(x=x, edge_index=undirected(N))
+
+
+def mask(size: int, *marked: int) -> Tensor:
+    return torch.zeros(size, dtype=torch.bool).index_fill(0, torch.tensor(marked, dtype=torch.long), True)
+
+
+def bits(x: Tensor) -> Tensor:
+    return x.view({4: torch.int32, 8: torch.int64}[x.element_size()])
+
+
+def moved(data: Data, limits: Limits, *, finish: bool = False) -> Tensor:
+    x = data.x + torch.randn(N, COLUMNS, generator=rng(1)).to(data.x.dtype)
+    place = x.data_ptr()
+    (limits.finish if finish else limits.project)(x, data.x)
+    assert x.data_ptr() == place  # in place: the optimiser's own tensor
+    return x
+
+
+def test_no_limits_change_nothing() -> None:
+    data = graph()
+    assert torch.equal(moved(data, Limits()), data.x + torch.randn(N, COLUMNS, generator=rng(1)))
+    assert torch.equal(moved(data, Limits(), finish=True), moved(data, Limits()))
+
+
+def test_frozen_nodes_and_columns_keep_their_bits() -> None:
+    data = graph()
+    x = moved(data, Limits(frozen_nodes=mask(N, 0, 3), frozen_columns=mask(COLUMNS, 1)))
+    same = bits(x) == bits(data.x)
+    expected = torch.zeros(N, COLUMNS, dtype=torch.bool)
+    expected[[0, 3]] = True
+    expected[:, 1] = True
+    assert torch.equal(same, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_ranges(dtype: torch.dtype) -> None:
+    data = graph(dtype)
+    free = moved(data, Limits())
+    per_column = torch.tensor([-1.0, 0.0, 0.5, -torch.inf], dtype=torch.float64)
+    assert torch.equal(moved(data, Limits(minimum=-0.5, maximum=0.25)), free.clamp(-0.5, 0.25))
+    assert torch.equal(moved(data, Limits(minimum=per_column)), torch.maximum(free, per_column.to(dtype)))
+    assert torch.equal(moved(data, Limits(maximum=-per_column)), torch.minimum(free, -per_column.to(dtype)))
+    assert torch.equal(moved(data, Limits(minimum=torch.tensor(0), maximum=1)), free.clamp(0, 1))
+    signs = moved(data, Limits(non_negative=mask(COLUMNS, 0, 3)))
+    assert torch.equal(signs[:, [0, 3]], free[:, [0, 3]].clamp(min=0)) and torch.equal(signs[:, 1:3], free[:, 1:3])
+
+
+def test_binary_columns_are_relaxed_then_rounded() -> None:
+    data = graph()
+    free, limits = moved(data, Limits()), Limits(binary=mask(COLUMNS, 2))
+    relaxed = moved(data, limits)
+    assert torch.equal(relaxed[:, 2], free[:, 2].clamp(0, 1)) and not set(relaxed[:, 2].tolist()) <= {0.0, 1.0}
+    rounded = moved(data, limits, finish=True)
+    assert torch.equal(rounded[:, 2], (free[:, 2] >= 0.5).float())
+    assert torch.equal(rounded[:, [0, 1, 3]], free[:, [0, 1, 3]])
+
+
+def test_what_is_frozen_is_frozen_also_outside_its_range() -> None:
+    data = graph()
+    limits = Limits(frozen_nodes=mask(N, 4), frozen_columns=mask(COLUMNS, 0), binary=mask(COLUMNS, 0, 1), maximum=1.0)
+    x = moved(data, limits, finish=True)
+    assert torch.equal(bits(x[4]), bits(data.x[4])) and torch.equal(bits(x[:, 0]), bits(data.x[:, 0]))
+    others = [i for i in range(N) if i != 4]
+    assert set(x[others, 1].tolist()) <= {0.0, 1.0}
+
+
+BAD = {
+    "too short": ({"frozen_nodes": mask(N - 1)}, r"frozen_nodes must be a bool mask of 9 entries \(got torch.bool"),
+    "indices": ({"frozen_nodes": torch.tensor([0, 3])}, "frozen_nodes must be a bool mask"),
+    "a list": ({"frozen_nodes": [True] * N}, "frozen_nodes must be a bool mask"),
+    "numpy": ({"frozen_nodes": np.ones(N, dtype=bool)}, "frozen_nodes must be a bool mask"),
+    "two-dimensional": ({"frozen_columns": torch.zeros(N, COLUMNS, dtype=torch.bool)}, "frozen_columns"),
+    "edges": ({"frozen_edges": mask(3)}, "frozen_edges must be a bool mask of"),
+    "binary floats": ({"binary": torch.ones(COLUMNS)}, "binary must be a bool mask of 4"),
+    "signs": ({"non_negative": mask(COLUMNS + 1)}, "non_negative must be a bool mask of 4"),
+    "minimum per row": ({"minimum": torch.zeros(N)}, "minimum must be a number or one per column, 4"),
+    "maximum as text": ({"maximum": "1"}, "maximum must be a number or one per column"),
+    "maximum as list": ({"maximum": [1.0] * COLUMNS}, "maximum must be a number or one per column"),
+    "complex": ({"maximum": torch.tensor(1j)}, "maximum must be a number or one per column"),
+    "crossed": ({"minimum": 2.0, "maximum": 1.0}, "minimum lies above limits.maximum"),
+    "crossed column": ({"minimum": torch.tensor([0.0, 0, 2, 0]), "maximum": 1.0}, "minimum lies above"),
+    "NaN": ({"minimum": float("nan")}, "must be numbers"),
+    "NaN column": ({"maximum": torch.tensor([0.0, 0, torch.nan, 0])}, "must be numbers"),
+    "infinite the wrong way": ({"minimum": float("inf")}, "must be numbers"),
+    "binary without 1": ({"binary": mask(COLUMNS, 1), "maximum": 0.5}, "leave a binary column"),
+    "binary without 0": ({"binary": mask(COLUMNS, 1), "minimum": torch.tensor([0, 0.1, 0, 0])}, "leave a binary"),
+    "sign against maximum": ({"non_negative": mask(COLUMNS, 1), "maximum": -1.0}, "maximum lies below 0"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_limits(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphMendError, match=message):
+        Limits(**arguments).check(graph())
+    with pytest.raises(GraphMendError, match=message):
+        GTrans(steps=1)(GCN(COLUMNS, 8, 2), graph(), limits=Limits(**arguments))
+
+
+def test_good_limits() -> None:
+    data = graph()
+    Limits().check(data)
+    Limits(minimum=-1, maximum=torch.full((COLUMNS,), torch.inf), binary=mask(COLUMNS, 0)).check(data)
+    Limits(binary=mask(COLUMNS), minimum=0.5, non_negative=mask(COLUMNS), maximum=-0.0 + 0.5).check(data)
+
+
+# ---------------------------------------------------------------- through GTrans
+
+
+def mend(limits: Limits | None, data: Data, **options: Any) -> Data:
+    torch.manual_seed(0)
+    options = {"steps": 10, "lr_feature": 0.3, "lr_edge": 0.9, "budget": 1.0} | options
+    result = GTrans(**options)(GCN(COLUMNS, 8, 3), data, limits=limits)
+    assert result.reason is None
+    return result.data
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_mended_graph_keeps_to_its_limits(dtype: torch.dtype) -> None:
+    data = graph(dtype)
+    torch.manual_seed(0)
+    model = GCN(COLUMNS, 8, 3).to(dtype)
+    limits = Limits(
+        frozen_nodes=mask(N, 0, 5),
+        frozen_columns=mask(COLUMNS, 3),
+        minimum=torch.tensor([-0.25, -torch.inf, 0.0, -9.0]),
+        maximum=torch.tensor([0.5, torch.inf, 1.0, 9.0]),
+        binary=mask(COLUMNS, 2),
+        non_negative=mask(COLUMNS, 1),
+    )
+    x = GTrans(steps=12, lr_feature=0.3)(model, data, limits=limits).data.x
+    assert x.dtype == dtype
+    assert torch.equal(bits(x[[0, 5]]), bits(data.x[[0, 5]])) and torch.equal(bits(x[:, 3]), bits(data.x[:, 3]))
+    free = x[[i for i in range(N) if i not in (0, 5)]]
+    assert free[:, 0].min() >= -0.25 and free[:, 0].max() <= 0.5 and free[:, 1].min() >= 0
+    assert set(free[:, 2].tolist()) <= {0.0, 1.0}
+    unlimited = GTrans(steps=12, lr_feature=0.3)(model, data).data.x
+    assert (bits(unlimited) != bits(data.x)).all()  # so that each limit above had something to hold back
+
+
+def test_frozen_edges_stay() -> None:
+    data = graph()
+    free = set(zip(*mend(None, data, num_samples=20).edge_index.tolist(), strict=True))
+    stored = list(zip(*data.edge_index.tolist(), strict=True))
+    gone = [e for e, pair in enumerate(stored) if pair not in free]
+    assert gone  # some edges go when they may
+    kept = mask(len(stored), *gone[: len(gone) // 2])
+    mended = set(zip(*mend(Limits(frozen_edges=kept), data, num_samples=20).edge_index.tolist(), strict=True))
+    assert all(stored[e] in mended for e in gone[: len(gone) // 2])
+
+
+def test_with_all_edges_frozen_features_are_still_mended() -> None:
+    data = graph()
+    mended = mend(Limits(frozen_edges=torch.ones(data.edge_index.size(1), dtype=torch.bool)), data)
+    assert torch.equal(mended.edge_index, data.edge_index) and not torch.equal(mended.x, data.x)

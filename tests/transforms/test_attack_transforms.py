@@ -1,0 +1,284 @@
+"""The contract of everything that changes edges for good: attacks, the random control, the purifier."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.errors import GraphMendError
+from graphmend.nn import GCN, SAGE
+from graphmend.transforms import GRBCD, PRBCD, FeatureNoise, Jaccard, RandomEdges
+from graphmend.transforms.purifiers.jaccard import edge_similarity
+from graphs import DEVICES, rng, undirected
+
+ATTACKS: dict[str, Callable[..., Any]] = {
+    "adaptive": lambda model, **k: PRBCD(model, epochs=6, block_size=60, num_samples=4, **k),
+    "official": lambda model, **k: PRBCD(model, epochs=6, block_size=60, num_samples=4, variant="official", **k),
+    "port": lambda model, **k: PRBCD(model, epochs=6, block_size=60, num_samples=4, variant="port", **k),
+    "whole block": lambda model, **k: PRBCD(model, epochs=4, num_samples=4, loss="masked_cross_entropy", **k),
+    "greedy": lambda model, **k: GRBCD(model, epochs=4, block_size=60, **k),
+    "random": lambda model, **k: RandomEdges(**k),
+}
+
+
+def graph(n: int = 20, seed: int = 0, device: str = "cpu", **options: Any) -> Data:
+    y = torch.arange(n) % 3
+    x = torch.rand(n, 5, generator=rng(seed)) + torch.nn.functional.one_hot(y, 5)
+    train = torch.arange(n) % 2 == 0
+    edge_index = undirected(n, seed, **options)
+    return Data(x=x, edge_index=edge_index, y=y, train_mask=train, val_mask=~train).to(device)
+
+
+def gcn(seed: int = 0, device: str = "cpu") -> GCN:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return GCN(5, 8, 3, dropout=0.5).to(device)
+
+
+def pairs(edge_index: Tensor) -> set[tuple[int, int]]:
+    return {(i, j) for i, j in edge_index.t().tolist() if i <= j}
+
+
+def check(before: Data, after: Data, budget: int | None = None) -> int:
+    assert after.is_undirected()
+    assert after.is_coalesced()
+    old, new = pairs(before.edge_index), pairs(after.edge_index)
+    assert {i for i, j in old if i == j} == {i for i, j in new if i == j}  # self-loops neither made nor lost
+    assert budget is None or len(old ^ new) <= budget
+    for key in set(before.keys()) - {"edge_index"}:
+        assert after[key] is before[key]
+    return len(old ^ new)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_contract(name: str, device: str) -> None:
+    data, model = graph(loops=True, device=device), gcn(device=device).train()
+    before, weights = data.clone(), copy.deepcopy(model.state_dict())
+    torch.manual_seed(5)
+    state, numpy_state = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
+    attack = ATTACKS[name](model, rate=0.25, seed=3)
+    first = attack(data)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert str(np.random.get_state()) == numpy_state  # noqa: NPY002
+    assert model.training
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
+    assert all(torch.equal(data[key], before[key]) for key in before.keys())  # noqa: SIM118
+    budget = int(0.25 * sum(i < j for i, j in pairs(data.edge_index)))
+    assert 0 < check(data, first, budget) <= budget
+    assert first.edge_index.device == data.edge_index.device
+    torch.rand(3)
+    if device == "cpu":
+        assert torch.equal(attack(data).edge_index, first.edge_index)
+    assert not torch.equal(ATTACKS[name](model, rate=0.25, seed=4)(data).edge_index, first.edge_index) or (
+        name == "whole block"
+    )
+    assert str(attack).count("tensor") == 0
+
+
+@settings(max_examples=30)
+@given(
+    name=st.sampled_from(sorted(ATTACKS)),
+    n=st.integers(2, 12),
+    seed=st.integers(0, 10_000),
+    density=st.floats(0.1, 0.9),
+    loops=st.booleans(),
+    rate=st.floats(0, 1),
+    block=st.integers(1, 80),
+)
+def test_budget_and_symmetry_on_any_graph(
+    name: str, n: int, seed: int, density: float, loops: bool, rate: float, block: int
+) -> None:
+    data = graph(n, seed, density=density, loops=loops and n > 2, isolated=0)
+    if data.num_edges == 0:
+        return
+    budget = int(rate * sum(i < j for i, j in pairs(data.edge_index)) + 1e-9)
+    attack = ATTACKS[name](gcn(), rate=rate, seed=seed)
+    if name not in ("whole block", "random"):
+        attack = dataclasses.replace(attack, block_size=max(block, budget + 1))
+    try:
+        after = attack(data)
+    except GraphMendError as error:
+        assert name == "random" and "cannot be added" in str(error)
+        return
+    changed = check(data, after, budget)
+    assert changed == budget or name != "random"
+
+
+def test_random_edges_adds_exactly_so_many_non_edges() -> None:
+    data = graph()
+    edges = sum(i < j for i, j in pairs(data.edge_index))
+    more = RandomEdges(rate=0.5, seed=1)(data)
+    assert pairs(data.edge_index) < pairs(more.edge_index)
+    assert check(data, more) == edges // 2
+    everything = RandomEdges(budget=190 - edges)(data)
+    assert everything.num_edges == 380
+    with pytest.raises(GraphMendError, match="cannot be added"):
+        RandomEdges(budget=191 - edges)(data)
+
+
+def test_greedy_only_flips_what_the_gradient_favours() -> None:
+    data = graph()
+    frozen = gcn()
+    with torch.no_grad():
+        for parameter in frozen.parameters():
+            parameter.zero_()
+    assert check(data, GRBCD(frozen, rate=0.5)(data)) == 0  # no gradient, no flips
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: pyg.GraphSAGE(5, 8, 2, 3),
+        lambda: pyg.GAT(5, 8, 2, 3),
+        lambda: pyg.GIN(5, 8, 2, 3),
+        lambda: SAGE(5, 8, 3),
+        lambda: pyg.GCN(5, 8, 2, 1),  # one binary logit
+    ],
+)
+def test_stock_models(model: Callable[[], nn.Module]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        victim = model()
+    data = graph()
+    data.y = data.y.clamp(max=1)
+    for attack in (ATTACKS["adaptive"], ATTACKS["port"], ATTACKS["greedy"]):
+        assert check(data, attack(victim, budget=5)(data), 5) > 0
+
+
+def test_a_model_without_edge_gradients_is_named() -> None:
+    class Top(pyg.MessagePassing):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            out: Tensor = self.propagate(edge_index, x=x)
+            return out
+
+    with pytest.raises(GraphMendError, match="gradients for edges"):
+        PRBCD(Top(aggr="max"))(graph())
+
+
+def test_jaccard_matches_the_formulas() -> None:
+    data = graph(30)
+    source, target = data.edge_index
+    x = data.x.double().numpy()
+    norms = np.linalg.norm(x, axis=1)
+    cosine = (x @ x.T) / (np.outer(norms, norms) + 1e-8)
+    np.testing.assert_allclose(edge_similarity(data), cosine[source, target], rtol=1e-5)
+    kept = Jaccard(0.8)(data)
+    assert pairs(kept.edge_index) == {(i, j) for i, j in pairs(data.edge_index) if cosine[i, j] >= 0.8}
+    assert kept.is_undirected()
+    binary = copy.copy(data)
+    binary.x = (data.x > 0.6).float()
+    binary.x[0] = 0
+    b = binary.x.bool().numpy()
+    shared, union = (b[:, None] & b[None]).sum(-1), (b[:, None] | b[None]).sum(-1)
+    jaccard = shared / np.maximum(union, 1)
+    np.testing.assert_allclose(edge_similarity(binary), jaccard[source, target], rtol=1e-6)
+    assert pairs(Jaccard(0.5)(binary).edge_index) == {(i, j) for i, j in pairs(data.edge_index) if jaccard[i, j] >= 0.5}
+    assert not torch.allclose(edge_similarity(binary, "cosine"), edge_similarity(binary))
+    with pytest.raises(GraphMendError, match="0 and 1"):
+        Jaccard(kind="jaccard")(data)
+
+
+def test_jaccard_takes_weights_along_keeps_loops_and_works_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graph(loops=True)
+    data.edge_weight = torch.rand(data.num_edges)
+    before = data.clone()
+    whole = Jaccard(0.9)(data)
+    assert torch.equal(data.edge_index, before.edge_index)
+    assert torch.equal(whole.edge_weight, data.edge_weight[edge_similarity(data) >= 0.9])
+    assert Jaccard(1.0)(data).has_self_loops()
+    monkeypatch.setattr("graphmend.transforms.purifiers.jaccard.CHUNK_BYTES", 100)
+    assert torch.equal(Jaccard(0.9)(data).edge_index, whole.edge_index)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rate": 1.3}, "got 1.3"),
+        ({"budget": -1}, "got -1"),
+        ({"budget": 0.5}, "got 0.5"),
+        ({"epochs": 0}, "got 0"),
+        ({"block_size": 0}, "got 0"),
+        ({"block_size": 3, "budget": 5}, "exceed the budget of 5"),
+        ({"loss": "margin"}, "tanh_margin"),
+        ({"variant": "new"}, "adaptive, official, port"),
+        ({"lr": 0.0}, "got 0.0"),
+        ({"num_samples": 0}, "got 0"),
+        ({"resampling_epochs": 500}, "got 500"),
+        ({"nodes": torch.tensor([1])}, "boolean mask"),
+        ({"nodes": torch.zeros(20, dtype=torch.bool)}, "no node"),
+        ({"labels": torch.zeros(20)}, "20 integers"),
+        ({"labels": torch.full((20,), 3)}, r"0\.\.2 \(got 3\.\.3\)"),
+        ({"known": torch.ones(3, dtype=torch.bool)}, "known"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphMendError, match=message):
+        PRBCD(gcn(), **arguments)(graph())
+
+
+@pytest.mark.parametrize("name", ["adaptive", "greedy", "random"])
+def test_bad_graphs(name: str) -> None:
+    data, attack = graph(), ATTACKS[name](gcn())
+    up = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    cases = {
+        "undirected": {"edge_index": up},
+        "repeated": {"edge_index": torch.cat([data.edge_index, data.edge_index], dim=1)},
+        "unweighted": {"edge_weight": torch.ones(data.num_edges)},
+        "node 20": {"edge_index": torch.tensor([[0, 20], [20, 0]])},
+        "non-finite": {"x": data.x * torch.nan},
+    }
+    for message, change in cases.items():
+        bad = copy.copy(data)
+        for key, value in change.items():
+            bad[key] = value
+        with pytest.raises(GraphMendError, match=message):
+            attack(bad)
+
+
+@pytest.mark.parametrize("arguments", [{"threshold": 2.0}, {"kind": "dice"}])
+def test_bad_purifier(arguments: dict[str, Any]) -> None:
+    with pytest.raises(GraphMendError, match="got"):
+        Jaccard(**arguments)
+
+
+@pytest.mark.parametrize("kind", ["swap", "marginal", "zero", "scale"])
+def test_feature_noise_of_every_kind(kind: str) -> None:
+    data = graph(40)
+    mask = torch.arange(40) < 30
+    noisy = FeatureNoise(mask, ratio=0.5, kind=kind, factor=3.0, seed=2)(data)
+    assert int(noisy.abnormal.sum()) == 15
+    assert torch.equal(noisy.abnormal, FeatureNoise(mask, ratio=0.5, seed=2)(data).abnormal)  # the same nodes
+    assert torch.equal(noisy.x[~noisy.abnormal], data.x[~noisy.abnormal])
+    new, old = noisy.x[noisy.abnormal], data.x[noisy.abnormal]
+    if kind == "zero":
+        assert not new.any()
+    elif kind == "scale":
+        assert torch.equal(new, 3 * old)
+    elif kind == "swap":
+        rows = [(data.x == row).all(1).nonzero().item() for row in new]
+        assert all(row != node for row, node in zip(rows, noisy.abnormal.nonzero().view(-1).tolist(), strict=True))
+    else:
+        assert all(bool((data.x[:, c] == new[r, c]).any()) for r in range(15) for c in range(5))
+        assert not any(bool((data.x == row).all(1).any()) for row in new)
+
+
+def test_feature_noise_kinds_are_listed() -> None:
+    with pytest.raises(GraphMendError, match="gaussian, marginal, scale, swap, zero"):
+        FeatureNoise(kind="salt")
+    with pytest.raises(GraphMendError, match="factor"):
+        FeatureNoise(kind="scale", factor=float("nan"))
+    with pytest.raises(GraphMendError, match="only one node"):
+        FeatureNoise(kind="swap", ratio=1.0)(Data(x=torch.ones(1, 2)))
