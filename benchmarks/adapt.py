@@ -37,7 +37,7 @@ from benchmarks.reference import Reference
 from graphmend import GTrans
 from graphmend.io.files import write_text
 from graphmend.io.provenance import provenance
-from graphmend.results.adaptation import Step
+from graphmend.results.history import Step
 
 NAMES, KINDS = ("cora", "photo", "twitch", "fb100", "arxiv-size"), ("GCN", "SAGE", "GPR", "GAT")
 QUICK = {"names": ("cora", "photo"), "kinds": ("GCN", "GPR")}

@@ -7,16 +7,13 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
-from graphmend.engine import memory as memory  # before the first tensor
-
-# isort: split
-
 from graphmend.adapters.gtrans import GTrans
+from graphmend.adapters.identity import Identity
 from graphmend.errors import GraphMendError, UnsupportedLayerError
 from graphmend.frozen import FrozenGNN
 from graphmend.graph.limits import Limits
 from graphmend.mending import mend
-from graphmend.results.adaptation import Adaptation, Identity
+from graphmend.results.adaptation import Adaptation
 from graphmend.results.patch import Patch
 
 __all__ = [

@@ -30,7 +30,8 @@ from graphmend.engine import view_batch as side_by_side
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
 from graphmend.nn import BACKBONES, GCN, build
-from graphmend.results.adaptation import Adaptation, Step
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.history import Step
 from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate
 from graphmend.transforms import DropEdge
 from graphs import DEVICES

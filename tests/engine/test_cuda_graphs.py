@@ -13,7 +13,7 @@ from graphmend import GTrans, Limits
 from graphmend.adapters.algorithm import Run
 from graphmend.engine.cuda_graphs import Recorder
 from graphmend.nn import GAT, GCN, GPR, SAGE
-from graphmend.results.adaptation import Step
+from graphmend.results.history import Step
 from graphmend.results.history import Steps, Stopped
 from graphs import directed, rng, undirected
 

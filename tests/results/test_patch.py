@@ -21,7 +21,7 @@ from graphmend import GTrans
 from graphmend.errors import GraphMendError
 from graphmend.io.files import write_safetensors
 from graphmend.nn import GCN
-from graphmend.results.adaptation import Identity
+from graphmend.adapters.identity import Identity
 from graphmend.results.patch import FORMAT, Patch, fingerprint_of
 from graphs import directed, rng, undirected
 

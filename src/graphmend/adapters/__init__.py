@@ -1,1 +1,9 @@
-"""Adapters: ``(model, data) -> Adaptation``."""
+"""Adapters: ``(model, data) -> Adaptation``, the caller's model and graph are left as they were."""
+
+from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.gtrans import GTrans
+from graphmend.adapters.identity import Identity
+from graphmend.adapters.registry import ADAPTERS
+from graphmend.engine.engine import Stopped
+
+__all__ = ["ADAPTERS", "Adapter", "Change", "GTrans", "Identity", "Stopped", "Task"]

@@ -7,28 +7,22 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.adapters.algorithm import Run
-from graphmend.engine.memory import keeping_memory
-from graphmend.engine.memory_check import check_memory
-from graphmend.engine.optimizers import EDGE_UPDATES
+from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.contracts import Backbone
+from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.errors import listed, require
-from graphmend.frozen import FrozenGNN
-from graphmend.frozen.restore import plain
-from graphmend.graph.budget import check_budget
-from graphmend.graph.checks import check_graph
-from graphmend.graph.edge_flips import DIRECTED, SPACES
-from graphmend.graph.limits import Limits
-from graphmend.results.adaptation import Adaptation, Step
-from graphmend.surrogates import Backbone, Contrastive, Surrogate, surrogate_of
+from graphmend.graph.budget import check_budget, project
+from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
+from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
-ACTIVATIONS = ("float32", "bfloat16")
+__all__ = ["GTrans"]
 
 
 @dataclass(frozen=True)
-class GTrans:
+class GTrans(Adapter):
     r"""Mend the graph, keep the model (Jin et al., ICLR 2023, https://openreview.net/forum?id=Lnxl5pr018).
 
     .. math:: \min_{\Delta_A, \Delta_X} \mathcal L_s\left(f_\theta(A \oplus \Delta_A, X + \Delta_X)\right)
@@ -53,8 +47,6 @@ class GTrans:
         block_size: Number of sampled pairs.
         directed: On directed graphs ``"delete"`` edges, or ``"reverse"`` them as the released code does.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
-        activations: ``"bfloat16"`` keeps the model's activations in half the memory while the graph is learned and
-            chosen; features, weights of edges, sums, attention and the prediction stay in single precision.
         time_limit: Seconds after which no further step is begun.
 
     Example:
@@ -78,7 +70,6 @@ class GTrans:
     block_size: int = 10_000
     directed: str = "delete"
     embedding: str | None = None
-    activations: str = "float32"
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +84,7 @@ class GTrans:
             positive = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
             require(positive, f"{name} must be positive and finite (got {value!r})")
         check_budget(self.budget)
-        choices_of = {"edge_update": EDGE_UPDATES, "space": SPACES, "directed": DIRECTED, "activations": ACTIVATIONS}
+        choices_of = {"edge_update": EDGE_UPDATES, "space": SPACES, "directed": DIRECTED}
         for name, choices in choices_of.items():
             value = getattr(self, name)
             require(value in choices, f"unknown {name} {value!r}; choose one of {listed(choices)}")
@@ -101,54 +92,43 @@ class GTrans:
         positive = limit is None or (isinstance(limit, (int, float)) and limit > 0)
         require(positive, f"time_limit must be a positive number of seconds (got {limit!r})")
 
-    def __call__(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        limits: Limits | None = None,
-        seed: int = 0,
-        progress: bool = False,
-        callback: Callable[[Step], None] | None = None,
-    ) -> Adaptation:
-        """Mend ``data`` for ``model``; both, and all random number generators, are left as they were.
+    def adapt(self, task: Task) -> Change:
+        """Algorithm 1 of the paper."""
+        history, limits, original = task.history, task.limits, task.data.x
+        graph = task.relaxed(self._flips(task))  # lines 1-3: X' = X and p = 0
+        cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges
+        cycle += self.feature_steps * [FeatureStep(graph.x, self.lr_feature, limits.projection(original))]
+        if graph.flips is not None:
+            cycle += self.edge_steps * [self._edge_step(graph.flips)]
+        with task.engine(surrogate_of(self.surrogate), graph) as engine:
+            for t in history.steps(self.steps, self.time_limit):  # line 4
+                step = cycle[t % len(cycle)]
+                history.add(t, step.kind, engine.descend(step))
+            if history.read() and limits.finish(graph.x, original):
+                engine.features_changed()
+            draws = torch.Generator(device=graph.x.device)
+            draws.set_state(task.generator.get_state())
+            for name, flips in graph.candidates(self.num_samples, draws):  # lines 14-18
+                history.add_candidate(name, flips, engine.loss(flips))
+            best = history.best()  # lines 19-21
+            return Change(graph.x, *graph.changes(best), engine.predict(best), engine.report())
 
-        Args:
-            model: A trained model, any PyG module.
-            data: The test graph. Labels are read only by a surrogate that was given a label mask.
-            limits: What may not change.
-            seed: Seed of everything random.
-            progress: Show a progress bar.
-            callback: Called after every step.
+    def _flips(self, task: Task) -> EdgeFlips | None:
+        if self.edge_steps == 0:
+            return None
+        task.require_frozen().require_edge_weights()
+        return EdgeFlips.of(
+            task.data.edge_index,
+            task.data.x.size(0),
+            budget=self.budget,
+            space=self.space,
+            block_size=self.block_size,
+            directed=self.directed,
+            frozen=task.limits.frozen_edges,
+            dtype=task.data.x.dtype,
+            generator=task.generator,
+        )
 
-        Returns:
-            The mended graph with its logits, history and reversible patch. If the surrogate fails or a loss or gradient
-            is not finite, the graph is returned unchanged with the reason.
-        """
-        check_graph(data)
-        limits = Limits() if limits is None else limits
-        require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
-        limits.check(data)
-        whole = isinstance(seed, int) and 0 <= seed < 2**63
-        require(whole, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
-        data = plain(data)
-        here = torch.cuda.device_of(data.x)  # type: ignore[no-untyped-call]
-        with here, FrozenGNN(model, data, embedding=self.embedding, seed=seed) as frozen:
-            half = self.activations == "bfloat16"
-            require(
-                not half or data.x.dtype == torch.float32,
-                f"activations in bfloat16 want features in float32 (got {data.x.dtype}); convert them with x.float()",
-            )
-            keep = check_memory(data.x, data.edge_index.size(1), _width(model), 2 if half else data.x.element_size())
-            if self.embedding is not None:
-                with torch.no_grad():  # is there such a module?
-                    frozen.embed(data.x, data.edge_index)
-            if self.edge_steps > 0:
-                frozen.require_edge_weights()
-            with keeping_memory(keep):
-                return Run(self, frozen, data, limits, seed, callback).adapt(progress)
-
-
-def _width(model: nn.Module) -> int:
-    """The widest hidden representation, as far as the shapes of the weights tell."""
-    return max((min(weight.shape) for weight in model.parameters() if weight.dim() == 2), default=1)
+    def _edge_step(self, flips: EdgeFlips) -> EdgeStep:
+        update = EDGE_UPDATES[self.edge_update](flips.p, self.lr_edge)
+        return EdgeStep(flips.p, update, lambda p: project(p, flips.budget))

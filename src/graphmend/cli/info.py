@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from graphmend.adapters import ADAPTERS
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.registry import DATASETS
 from graphmend.errors import listed
@@ -18,7 +19,7 @@ from graphmend.io.files import read_safetensors
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import device_name, provenance
 from graphmend.nn import BACKBONES
-from graphmend.results.patch import fingerprint_of
+from graphmend.results.fingerprint import fingerprint_of
 from graphmend.surrogates import SURROGATES
 from graphmend.transforms import VIEWS
 
@@ -48,6 +49,7 @@ def _installation(device: torch.device) -> dict[str, Any]:
         **provenance(device),
         "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
         "backbones": listed(BACKBONES),
+        "adapters": listed(ADAPTERS),
         "surrogates": listed(SURROGATES),
         "views": listed(VIEWS),
         "data sets": listed(DATASETS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import graphmend
-from graphmend.adapters.gtrans import GTrans
+from graphmend.adapters import ADAPTERS, Adapter, GTrans, Identity
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, parse_budget, reported
 from graphmend.errors import UnsupportedLayerError, choose, listed, require
 from graphmend.graph.limits import Limits
@@ -25,7 +25,8 @@ from graphmend.io.graph_files import load_graph, save_graph
 from graphmend.io.model_files import load_any_model
 from graphmend.io.provenance import provenance
 from graphmend.metrics import predictions, scores
-from graphmend.results.adaptation import Adaptation, Identity
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.surrogates import SURROGATES, Supervised, Surrogate
 from graphmend.transforms import VIEWS, view_of
 
@@ -41,6 +42,7 @@ def mend(
         str | None, typer.Option(help="package.module:function that builds your own model; needs --weights.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Your model's state_dict as safetensors.")] = None,
+    adapter: Annotated[str, typer.Option(help=f"Method: {listed(ADAPTERS)}.")] = "gtrans",
     surrogate: Annotated[str, typer.Option(help=f"Surrogate loss: {listed(SURROGATES)}.")] = "contrastive",
     view: Annotated[str, typer.Option(help=f"Augmentation of the contrastive loss: {listed(VIEWS)}.")] = "drop_edge",
     label_mask: Annotated[
@@ -58,11 +60,11 @@ def mend(
     space: Annotated[str, typer.Option(help="existing edges, or random_block to add edges too.")] = "existing",
     directed: Annotated[str, typer.Option(help="Directed edges: delete, or reverse as the released code.")] = "delete",
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.")] = None,
-    activations: Annotated[str, typer.Option(help="float32, or bfloat16 to save memory on large graphs.")] = "float32",
     time_limit: Annotated[float | None, typer.Option(help="Seconds per graph after which no step is begun.")] = None,
     minimum: Annotated[float | None, typer.Option(help="Lowest feature value.")] = None,
     maximum: Annotated[float | None, typer.Option(help="Highest feature value.")] = None,
     binary: Annotated[bool, typer.Option("--binary", help="All features stay 0 or 1.")] = False,
+    mode: Annotated[str, typer.Option(help="auto, or eager to compute the plain, slower way.")] = "auto",
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -95,27 +97,28 @@ def mend(
         "space": space,
         "directed": directed,
         "embedding": embedding,
-        "activations": activations,
         "time_limit": time_limit,
     }
     spec = {"surrogate": surrogate, "view": view, "label_mask": label_mask, "surrogate_weight": surrogate_weight}
-    GTrans(_surrogate(spec, None), **settings)  # complain before any graph is read
-    datas = [_for_model(load_graph(path), net, where) for path in graph]
+    _adapter(adapter, _surrogate(spec, None), settings)  # complain before any graph is read
+    graphs = [_for_model(load_graph(path), net, where) for path in graph]
     reports = []
-    for path, data in zip(graph, datas, strict=True):
+    for path, data in zip(graph, graphs, strict=True):
+        bounds: dict[str, Any] = {"minimum": minimum, "maximum": maximum, "binary": binary}
         record = {
             "graph": path.name,
-            "fingerprint": digest({name: value for name, value in data.to_dict().items() if torch.is_tensor(value)}),
+            "fingerprint": fingerprint_of(data),
+            "arrays": fingerprint({name: value for name, value in data.to_dict().items() if torch.is_tensor(value)}),
             "model": digest(net.state_dict(), f"{net} {getattr(net, 'config', factory)}"),
             "graphmend": graphmend.__version__,
-            "settings": {**settings, **spec, "minimum": minimum, "maximum": maximum, "binary": binary, "seed": seed},
+            "settings": {"adapter": adapter, **settings, **spec, **bounds, "seed": seed, "mode": mode},
         }
         target = out / f"{path.stem}.json"
         report = _done(target, record)
         if report is None:
-            limits = _limits(data, minimum, maximum, binary)
-            adapter = GTrans(_surrogate(spec, data), **settings)
-            result = _adapt(adapter, net, data, limits=limits, seed=seed, progress=not quiet and not json_)
+            method = _adapter(adapter, _surrogate(spec, data), settings)
+            call = {"limits": _limits(data, **bounds), "seed": seed, "mode": mode, "progress": not quiet and not json_}
+            result = _adapt(method, net, data, **call)
             report = {**record, **_report(result, data), "provenance": provenance(where)}
             _write(result, out, path.stem)
             write_text(target, json.dumps(report, indent=2) + "\n")
@@ -126,12 +129,21 @@ def mend(
         Console().print(_mend_table(reports, out))
 
 
-def _adapt(adapter: GTrans, net: nn.Module, data: Data, **call: Any) -> Adaptation:
+def _adapter(name: str, surrogate: Surrogate, settings: dict[str, Any]) -> Adapter:
+    """The method with those of the settings that it has."""
+    kind = choose("adapter", name, ADAPTERS)
+    known: list[str] = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    return kind(**{key: value for key, value in {"surrogate": surrogate, **settings}.items() if key in known})
+
+
+def _adapt(adapter: Adapter, net: nn.Module, data: Data, **call: Any) -> Adaptation:
     """Mend; where a layer cannot take edge weights, the features alone."""
     try:
         return adapter(net, data, **call)
     except UnsupportedLayerError as error:
-        require(adapter.feature_steps > 0, str(error).replace("edge_steps=0", "--edge-steps 0 with --feature-steps"))
+        has_both = isinstance(adapter, GTrans) and adapter.feature_steps > 0
+        require(has_both, str(error).replace("edge_steps=0", "--edge-steps 0 with --feature-steps"))
+        assert isinstance(adapter, GTrans)
         logging.getLogger(__name__).warning("mending features only: %s", error)
         return replace(adapter, edge_steps=0)(net, data, **call)
 
@@ -145,7 +157,9 @@ def _for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
 
 
 def _surrogate(spec: dict[str, Any], data: Data | None) -> Surrogate:
-    loss: Surrogate = choose("surrogate", spec["surrogate"], SURROGATES)(view_of(spec["view"]))
+    kind: Any = choose("surrogate", spec["surrogate"], SURROGATES)
+    takes_view = is_dataclass(kind) and any(field.name == "view" for field in fields(kind))
+    loss: Surrogate = kind(view_of(spec["view"])) if takes_view else kind()
     name = spec["label_mask"]
     if name is None or data is None:
         return loss
@@ -155,7 +169,7 @@ def _surrogate(spec: dict[str, Any], data: Data | None) -> Surrogate:
     return Supervised(mask) + float(spec["surrogate_weight"]) * loss
 
 
-def _limits(data: Data, minimum: float | None, maximum: float | None, binary: bool) -> Limits:
+def _limits(data: Data, *, minimum: float | None, maximum: float | None, binary: bool) -> Limits:
     return Limits(
         frozen_nodes=data.get("frozen_nodes"),
         frozen_columns=data.get("frozen_columns"),

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.adapters.gtrans import GTrans
+from graphmend.adapters.identity import Identity
 from graphmend.datasets import Scenario, Splits, abnormal_features, embedded, node_mask, shift, structure_attack
 from graphmend.frozen import FrozenGNN
 from graphmend.metrics import score
 from graphmend.nn import GCN
 from graphmend.progress import track
-from graphmend.results.adaptation import Identity
 from graphmend.surrogates import Contrastive, Supervised
 from graphmend.training import ERM
 from graphmend.transforms import DropEdge

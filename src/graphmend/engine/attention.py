@@ -22,13 +22,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.engine.adjacency import Adjacency, column_sums, highest_score
-from graphmend.engine.autograd import apply, asked_for
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.autograd import apply, needed_gradients
+from graphmend.engine.neighbours import column_sums, highest_score
 from graphmend.engine.ops import has_triton, hop, row_products, row_sums, sampled_product
 
-__all__ = ["WIDEST", "attend"]
+__all__ = ["attend"]
 
-WIDEST = 256  # columns of a head that the fused kernels take
+MAX_FUSED_WIDTH = 256  # columns of a head that the fused kernels take
 
 
 def attend(
@@ -38,19 +39,15 @@ def attend(
 
     Args:
         adjacency: The pattern.
-        h: What is gathered, ``(N, heads, C)``, or of several views side by side ``(N, views, heads, C)``.
-        source: a, the share of the sources in the scores, ``(N, heads)`` or ``(N, views, heads)``.
-        target: b, that of the targets.
-        weight: Edge weights in row order, ``(E,)`` or ``(views, E)``; 0 for self-loops, which all nodes have anyway.
+        h: What is gathered, ``(N, heads, C)``.
+        source: a, the share of the sources in the scores, ``(N, heads)``.
+        target: b, the share of the targets.
+        weight: Edge weights in row order, ``(E,)``; 0 for self-loops, which all nodes have anyway.
         slope: Slope of LeakyReLU below zero.
     """
     if h.dtype in (torch.bfloat16, torch.float16):
         return attend(adjacency, h.float(), source.float(), target.float(), weight.float(), slope).to(h.dtype)
-    fused = h.dtype == torch.float32 and h.size(-1) <= WIDEST and has_triton(h.device)
-    if h.dim() == 4 and not fused:
-        views = zip(h.unbind(1), source.unbind(1), target.unbind(1), weight, strict=True)
-        return torch.stack([attend(adjacency, *view, slope) for view in views], dim=1)
-    if fused:
+    if h.dtype == torch.float32 and h.size(-1) <= MAX_FUSED_WIDTH and has_triton(h.device):
         out: Tensor = apply(_FusedAttend, adjacency, h, source, target, weight, slope)
         return out
     nodes, heads, _ = h.shape
@@ -65,15 +62,15 @@ def _heads_apart(adjacency: Adjacency, heads: int) -> tuple[Adjacency, Tensor | 
     """The graph with a node and a copy of its edges for every head, and which edges those are copies of."""
     if heads == 1:
         return adjacency, None
-    if ("heads", heads) not in adjacency.known:
+    if ("heads", heads) not in adjacency.derived:
         degree = adjacency.crow.diff().repeat_interleave(heads)
         row = torch.arange(degree.numel(), device=degree.device).repeat_interleave(degree)
         first = degree.cumsum(0) - degree
         origin = torch.arange(row.numel(), device=row.device) - first[row] + adjacency.crow[row // heads]
         col = adjacency.col.index_select(0, origin) * heads + row % heads
-        adjacency.known["heads", heads] = (Adjacency(torch.stack([col, row]), degree.numel()), origin)
-    found: tuple[Adjacency, Tensor] = adjacency.known["heads", heads]
-    return found
+        adjacency.derived["heads", heads] = (Adjacency(torch.stack([col, row]), degree.numel()), origin)
+    apart: tuple[Adjacency, Tensor] = adjacency.derived["heads", heads]
+    return apart
 
 
 class _Attend(torch.autograd.Function):
@@ -104,16 +101,16 @@ class _Attend(torch.autograd.Function):
         h, source, target, before, share, attention, own, out = ctx.saved_tensors
         grad = grad.contiguous()
         inner = row_products(grad, out)
-        found = sampled_product(a.pattern, grad, h).sub_(inner.index_select(0, a.row))
-        *for_rest, for_weight, _ = asked_for(ctx)
-        grad_weight = found * share if for_weight else None
+        flow = sampled_product(a.pattern, grad, h).sub_(inner.index_select(0, a.row))
+        *for_rest, for_weight, _ = needed_gradients(ctx)
+        grad_weight = flow * share if for_weight else None
         if not any(for_rest):
             return None, None, None, None, grad_weight, None
         leaky = torch.ops.aten.leaky_relu_backward
-        found = leaky(found.mul_(attention), before, ctx.slope, False)
+        flow = leaky(flow.mul_(attention), before, ctx.slope, False)
         loop = leaky((row_products(grad, h) - inner).mul_(own), source + target, ctx.slope, False)
-        grad_target = row_sums(a.pattern, found).add_(loop)
-        grad_source = column_sums(a, found).add_(loop)
+        grad_target = row_sums(a.pattern, flow).add_(loop)
+        grad_source = column_sums(a, flow).add_(loop)
         grad_h = hop(a.transpose, a.transposed(attention), grad, loop=own)
         return None, grad_h, grad_source, grad_target, grad_weight, None
 
@@ -139,14 +136,14 @@ class _FusedAttend(torch.autograd.Function):
         a: Adjacency = ctx.a
         h, source, target, weight, out, top, inverse = ctx.saved_tensors
         grad, saved = grad.contiguous(), (h, source, target, top, inverse)
-        *for_rest, for_weight, _ = asked_for(ctx)
+        *for_rest, for_weight, _ = needed_gradients(ctx)
         inner, grad_target, grad_weight = attention_triton.by_row(
             grad, out, weight, *saved, a.pattern, ctx.slope, for_weight
         )
         if not any(for_rest):
             return None, None, None, None, grad_weight, None
-        turned = a.transposed(weight)
-        grad_h, grad_source = attention_triton.by_column(grad, inner, turned, *saved, a.transpose, ctx.slope)
+        weight_t = a.transposed(weight)
+        grad_h, grad_source = attention_triton.by_column(grad, inner, weight_t, *saved, a.transpose, ctx.slope)
         return None, grad_h, grad_source, grad_target, grad_weight, None
 
 

@@ -1,13 +1,14 @@
 """Steps that are recorded once and then replayed, for GPUs that wait longer for Python than they compute.
 
-What a recorded function does must depend on tensors only that stay where they are: it reads them anew at every replay,
-draws new random numbers, and writes its results into the same places. Only this package's own models and losses are
-known to behave; a user's model may look at a number on its way, which cannot be recorded.
+A recorded function reads the same tensors anew at every replay, draws new random numbers and writes its results into
+the same places. Whether a function can be recorded depends on what the user's model and loss do inside: one that reads
+a number from the device on its way cannot be. So it is tried; if it fails, the function is simply called.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,17 +18,18 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from graphmend.engine.cache import forgetting
+from graphmend.engine.cache import without_cache
 
 __all__ = ["Recorder"]
 
+_LOG = logging.getLogger(__name__)
 _WARM: set[tuple[Any, ...]] = set()  # what has run before: its kernels are compiled, its libraries set up
 T = TypeVar("T")
 
 
 @functools.cache
 def _side_stream(device: int) -> torch.cuda.Stream:
-    """One for all recordings: libraries keep a workspace for every stream they have ever seen."""
+    """One stream for all recordings: libraries keep a workspace for every stream they have ever seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -37,14 +39,18 @@ class _Pool:
     def __init__(self, device: int) -> None:
         self.handle = torch.cuda.graph_pool_handle()
         self._keeper = torch.cuda.CUDAGraph()  # a recording that does next to nothing
-        with torch.cuda.stream(_side_stream(device)):
-            self._keeper.capture_begin(pool=self.handle, capture_error_mode="thread_local")
-            torch.zeros(1, device=device)
-            self._keeper.capture_end()
+        _record_nothing(self._keeper, device, self.handle)
+
+
+def _record_nothing(tape: torch.cuda.CUDAGraph, device: int, pool: Any = None) -> None:
+    with torch.cuda.stream(_side_stream(device)):
+        tape.capture_begin(pool=pool, capture_error_mode="thread_local")
+        torch.zeros(1, device=device)
+        tape.capture_end()
 
 
 _POOLS: weakref.WeakKeyDictionary[nn.Module, dict[int, _Pool]] = weakref.WeakKeyDictionary()
-_RECORDING = threading.Lock()  # held by one recorder at a time: they share a stream, and memory
+_RECORDING = threading.Lock()  # held by one recorder at a time: they share a stream and memory
 
 
 class Recorder:
@@ -52,41 +58,54 @@ class Recorder:
 
     Args:
         model: Memory of its recordings is kept as long as it lives, for its next graph.
-        generators: Where the functions draw random numbers from.
-        shape: Tells apart what needs other kernels: the model, the sizes of the graph.
-        enabled: Without, functions are simply called, as they are while another recorder is at work.
+        generators: Where the functions draw random numbers from, besides the default generator.
+        kernels: Tells apart what needs other kernels: the model, the sizes of the graph.
     """
 
-    def __init__(
-        self, model: nn.Module, generators: list[torch.Generator], shape: tuple[Any, ...], enabled: bool
-    ) -> None:
-        self.model, self.generators, self.shape, self.enabled = model, generators, shape, enabled
+    def __init__(self, model: nn.Module, generators: list[torch.Generator], kernels: tuple[Any, ...]) -> None:
+        self.model, self.generators, self.kernels = model, generators, kernels
+        self.failure: str | None = None  #: why nothing is recorded any more
         self._tapes: dict[str, tuple[torch.cuda.CUDAGraph, Any]] = {}
-        self._is_at_work = False
+        self._has_lock = False
 
     def __call__(self, name: str, function: Callable[[], T]) -> T:
         """``function()``; its result is overwritten by the next call of the same name."""
-        if not self.enabled:
+        if self.failure is not None:
             return function()
         if name not in self._tapes:
-            how = (name, torch.is_grad_enabled(), *self.shape)
-            if how not in _WARM:
-                _WARM.add(how)
+            key = (name, torch.is_grad_enabled(), *self.kernels)
+            if key not in _WARM:
+                _WARM.add(key)
                 return function()
-            self._is_at_work = self._is_at_work or _RECORDING.acquire(blocking=False)
-            if not self._is_at_work:
-                self.enabled = False
+            self._has_lock = self._has_lock or _RECORDING.acquire(blocking=False)
+            if not self._has_lock:
+                self.failure = "another thread is recording"
                 return function()
-            self._tapes[name] = self._record(function)
+            try:
+                self._tapes[name] = self._record(function)
+            except Exception as error:
+                self.give_up(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                return function()
         tape, result = self._tapes[name]
         tape.replay()
         return result  # type: ignore[no-any-return]
 
+    @property
+    def has_recordings(self) -> bool:
+        """Whether anything is replayed."""
+        return bool(self._tapes)
+
+    def give_up(self, reason: str) -> None:
+        """Call functions from now on, and say why."""
+        _LOG.debug("steps are not recorded: %s", reason)
+        self.failure = reason
+        self.forget()
+
     def forget(self) -> None:
         """Forget all recordings; their memory stays with the model."""
         self._tapes.clear()
-        if self._is_at_work:
-            self._is_at_work = False
+        if self._has_lock:
+            self._has_lock = False
             _RECORDING.release()
 
     def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
@@ -97,16 +116,23 @@ class Recorder:
         if device not in pools:
             pools[device] = _Pool(device)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), forgetting():
+        with torch.cuda.stream(stream), without_cache():
             tape.capture_begin(pool=pools[device].handle, capture_error_mode="thread_local")
             try:
                 result = function()
             except BaseException:
-                del pools[device]  # who knows in which state
-                self.enabled = False
-                with suppress(RuntimeError):  # what has gone wrong before says more
+                del pools[device]  # its state is unknown
+                with suppress(RuntimeError):  # the first error says more
                     tape.capture_end()
+                self._reset_generators(device)
                 raise
             tape.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         return tape, result
+
+    def _reset_generators(self, device: int) -> None:
+        """After a failure, generators believe that they are still being recorded; an empty recording ends that."""
+        tape = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            tape.register_generator_state(generator)
+        _record_nothing(tape, device)

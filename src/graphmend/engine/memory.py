@@ -1,17 +1,12 @@
-"""Keeping memory between operations, and between small graphs.
+"""Memory: whether a graph fits, and keeping freed blocks between operations on a CPU.
 
-The C library hands large blocks back to the system as soon as they are free, and gets them anew, page by page, for the
-next result. What it calls large grows with what a program frees, up to 32 MiB; it is set to that at once, so that the
-features of a small graph find the memory of the last one. On graphs whose activations are larger still, every other
-second goes into getting memory: while such a graph is mended, all free memory stays with the process, and goes back at
-the end. Holes of the wrong size make it up to a third more, and grow in number, so this is done only where there is
-room for that, and between steps, if the system has little memory left, what is free goes back all the same.
-
-Who has chosen limits by environment variables keeps them: nothing is done then.
-
-Where Linux leaves the choice to programs, torch can be told to put large tensors into huge pages: graphs too large for
-keeping memory get theirs much sooner. It asks once, when the process makes its first tensor, which is why this
-module comes first in the package; imported after the first tensor, nothing changes.
+glibc returns large blocks to the system as soon as they are freed and requests them again, page by page, for the next
+result. Which blocks count as large depends on what a program has freed so far, up to 32 MiB. Inside
+:func:`keeping_memory` that limit is set at once, so that a small graph reuses the memory of the last step (Cora: 36 %
+faster, see ``docs/results/tricks.json``). It stays there afterwards, where glibc itself would have moved it. For
+graphs whose activations are larger still, all freed memory stays with the process until the end of the call. That can
+take up to a third more, so it is done only where there is enough, and between steps memory is given back if the system
+runs short of it (:func:`give_back_if_scarce`). Limits chosen through environment variables are respected.
 """
 
 from __future__ import annotations
@@ -27,14 +22,64 @@ from pathlib import Path
 
 import psutil
 import torch
+from torch import Tensor
 
-__all__ = ["keeping_memory", "relieve", "room"]
+from graphmend.engine.tuning import GIVE_BACK_BELOW, LARGE_BLOCK
+from graphmend.errors import require
 
-LARGE = 32 << 20  # glibc's limit for blocks that are used again
-LITTLE = 1 / 8  # of the system's memory
+__all__ = ["available_memory", "check_memory", "give_back_if_scarce", "keeping_memory", "needed_memory"]
+
 CONTAINER = Path("/sys/fs/cgroup")  # where Linux says what a container may use
-_IN_USE = threading.Lock()  # by an outer one
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # names of mallopt, see malloc.h
+_KEEPING = threading.Lock()  # held while a call keeps all memory
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # parameters of mallopt, see malloc.h
+_DEFAULT_MMAP_MAX = 65536
+
+
+def needed_memory(x: Tensor, num_edges: int, hidden: int) -> int:
+    """Bytes that adapting a graph takes at least.
+
+    Counted are X' and Adam's two moments, three views' activations forwards and backwards, the compressed rows, and the
+    values of their entries; on block models about as much was measured. A GPU, which takes all views at once, needs a
+    third more.
+    """
+    nodes, columns = x.shape
+    size = x.element_size()
+    features = 3 * nodes * columns * size
+    activations = 3 * 3 * nodes * max(hidden, 1) * size
+    edges = num_edges * (5 * 4 + 7 * size)
+    needed = features + activations + edges
+    return needed if x.device.type == "cpu" else needed * 4 // 3
+
+
+def check_memory(x: Tensor, num_edges: int, hidden: int) -> None:
+    """Raise if adapting a graph plainly cannot fit into the memory of the device that ``x`` is on."""
+    needed, available = needed_memory(x, num_edges, hidden), available_memory(x.device)
+    require(
+        needed <= available,
+        f"adapting {x.size(0)} nodes x {x.size(1)} features and {num_edges} edges needs about {needed / 2**30:.1f} GiB,"
+        f" but {available / 2**30:.1f} GiB are free on {x.device}; use a larger machine or a part of the graph",
+    )
+
+
+def available_memory(device: torch.device) -> int:
+    """Free bytes on a device, on a GPU with what torch keeps for this process."""
+    if device.type == "cuda":
+        stats = torch.cuda.memory_stats_as_nested_dict(device)
+        reserved, used = (int(stats[name]["all"]["current"]) for name in ("reserved_bytes", "allocated_bytes"))
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved - used
+    return _host_memory()[0]
+
+
+def _host_memory() -> tuple[int, int]:
+    """Bytes this process can still have, and all there are: of the system, or of its container (cgroup v2)."""
+    memory = psutil.virtual_memory()
+    available, total = int(memory.available), int(memory.total)
+    try:
+        limit, used = (int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        cache = next(line for line in (CONTAINER / "memory.stat").read_text().splitlines() if "inactive_file" in line)
+    except (OSError, ValueError, StopIteration):  # there is no container, or it has no limit
+        return available, total
+    return min(available, limit - used + int(cache.split()[1])), min(total, limit)
 
 
 @functools.cache
@@ -46,72 +91,40 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 @contextmanager
-def keeping_memory(worthwhile: bool) -> Iterator[None]:
-    """Keep what is freed inside, all of it where this is worthwhile, if the C library is glibc."""
-    libc = _glibc()
-    here = threading.current_thread() is threading.main_thread()  # others get their memory elsewhere
-    if libc is None or not here or _IN_USE.locked():
+def keeping_memory(x: Tensor, num_edges: int, hidden: int) -> Iterator[None]:
+    """While a graph of this size is adapted, freed memory stays with the process, if the C library is glibc."""
+    libc = _glibc() if x.device.type == "cpu" else None
+    is_main = threading.current_thread() is threading.main_thread()  # other threads allocate elsewhere
+    if libc is None or not is_main or _KEEPING.locked():
         yield
         return
-    _set_limits(libc)
-    if not worthwhile:
+    _set_thresholds(libc)
+    is_large = max(x.size(0) * hidden, num_edges) * x.element_size() > LARGE_BLOCK
+    if not (is_large and 1.4 * needed_memory(x, num_edges, hidden) <= available_memory(x.device)):
         yield
         return
-    with _IN_USE:
+    with _KEEPING:
         try:
             libc.mallopt(_MMAP_MAX, 0)
             libc.mallopt(_TRIM_THRESHOLD, -1)
             yield
         finally:
-            libc.mallopt(_MMAP_MAX, 65536)  # the default
-            _set_limits(libc)
+            libc.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
+            _set_thresholds(libc)
             libc.malloc_trim(0)
 
 
-def relieve() -> None:
-    """Inside :func:`keeping_memory`, give back what is free if the system has little memory left."""
+def _set_thresholds(libc: ctypes.CDLL) -> None:
+    """The values that glibc's own adjustment ends at."""
+    libc.mallopt(_MMAP_THRESHOLD, LARGE_BLOCK)
+    libc.mallopt(_TRIM_THRESHOLD, 2 * LARGE_BLOCK)
+
+
+def give_back_if_scarce() -> None:
+    """Inside :func:`keeping_memory`, return free memory if the system has little left."""
     libc = _glibc()
-    if libc is None or not _IN_USE.locked():
+    if libc is None or not _KEEPING.locked():
         return
-    available, total = room()
-    if available < LITTLE * total:
+    available, total = _host_memory()
+    if available < GIVE_BACK_BELOW * total:
         libc.malloc_trim(0)
-
-
-def room() -> tuple[int, int]:
-    """Bytes that this process can still have, and all there are: of the system, or of its container (cgroup v2)."""
-    memory = psutil.virtual_memory()
-    available, total = int(memory.available), int(memory.total)
-    try:
-        limit, used = (int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
-        cache = next(line for line in (CONTAINER / "memory.stat").read_text().splitlines() if "inactive_file" in line)
-    except (OSError, ValueError, StopIteration):  # there is none, or it has no limit
-        return available, total
-    return min(available, limit - used + int(cache.split()[1])), min(total, limit)
-
-
-def _set_limits(libc: ctypes.CDLL) -> None:
-    """What they grow to by themselves."""
-    libc.mallopt(_MMAP_THRESHOLD, LARGE)
-    libc.mallopt(_TRIM_THRESHOLD, 2 * LARGE)
-
-
-def _choose_huge_pages() -> None:
-    name = "THP_MEM_ALLOC_ENABLE"
-    if name in os.environ or not _may_choose():
-        return
-    os.environ[name] = "1"
-    try:
-        torch.empty(1, device="cpu")
-    finally:
-        del os.environ[name]
-
-
-def _may_choose() -> bool:
-    try:
-        return "[madvise]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
-    except OSError:  # another system
-        return False
-
-
-_choose_huge_pages()

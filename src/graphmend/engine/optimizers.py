@@ -1,61 +1,63 @@
-"""How features and edge variables take a step."""
+"""How features and edge variables take a step, in place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from graphmend.engine.shared_features import RowGradient
+from graphmend.engine.linear_maps import RowGradient
+from graphmend.engine.tuning import STEP_NUMBERS
 
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 22}  # numbers in a block: what a cache holds, what keeps a GPU busy
+__all__ = ["EDGE_UPDATES", "Adam", "EdgeStep", "FeatureStep", "Update", "plain_gradient", "sign"]
 
 
-class FeatureAdam:
+class FeatureStep:
     """Adam on the features, a block of rows at a time: there is never a gradient as large as they are.
 
     Args:
         x: The features, changed in place.
         lr: Learning rate.
+        project: Brings the features back into their limits, in place; ``None`` if there are none.
     """
 
-    def __init__(self, x: Tensor, lr: float) -> None:
-        self.x, self.lr = x, lr
-        # Zeros; on a CPU the first step writes them, into its cache (a recording would write them at every step).
-        self.has_moments = x.device.type != "cpu"
-        make = torch.zeros_like if self.has_moments else torch.empty_like
-        self.mean, self.square = make(x), make(x)
+    kind = "feature"
+
+    def __init__(self, x: Tensor, lr: float, project: Callable[[Tensor], None] | None = None) -> None:
+        self.variable, self.lr, self.project = x, lr, project
+        self.mean, self.square = torch.zeros_like(x), torch.zeros_like(x)
         self.steps = torch.zeros((), device=x.device)
-        self.size = min(max(1, BLOCK.get(x.device.type, BLOCK["cpu"]) // x.size(1)), x.size(0))
+        numbers = STEP_NUMBERS.get(x.device.type, STEP_NUMBERS["cpu"])
+        self.size = min(max(1, numbers // x.size(1)), x.size(0))
         self.block = torch.empty_like(x[: self.size])
 
     @torch.no_grad()
-    def step(self, gradient: RowGradient, renew: Callable[[int, int], None] | None = None) -> Tensor:
+    def take(self, gradient: RowGradient, after_block: Callable[[int, int], None] | None = None) -> Tensor:
         """Take one step; the norm of the gradient.
 
-        ``renew(start, stop)`` is called when those rows have their new values, which the cache then still holds.
+        ``after_block(start, stop)`` is called when those rows have their final values, which the cache still holds.
         """
         self.steps += 1
-        norms = []
-        for start in range(0, self.x.size(0), self.size):
-            stop = min(start + self.size, self.x.size(0))
+        squares = []
+        for start in range(0, self.variable.size(0), self.size):
+            stop = min(start + self.size, self.variable.size(0))
             grad = gradient.rows(start, stop, out=self.block[: stop - start])
-            if grad.is_cuda:  # it is there, and to read it once more costs nothing
-                norms.append(torch.linalg.vector_norm(grad))
-            x, mean, square = (tensor[start:stop] for tensor in (self.x, self.mean, self.square))
-            if not self.has_moments:
-                mean.zero_()
-                square.zero_()
+            squares.append(_squared_norm(grad))
+            x, mean, square = (tensor[start:stop] for tensor in (self.variable, self.mean, self.square))
             _adam(x, grad, mean, square, self.steps, self.lr)
-            if renew is not None:
-                renew(start, stop)
-        self.has_moments = True
-        if not norms:
-            return gradient.norm()
-        return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))  # type: ignore[no-any-return]
+            if after_block is not None:
+                after_block(start, stop)
+        if self.project is not None:
+            self.project(self.variable)
+        return torch.stack(squares).sum().sqrt()
+
+
+def _squared_norm(grad: Tensor) -> Tensor:
+    """A dot product, which on a CPU is several times faster than ``vector_norm``."""
+    flat = grad.reshape(-1)
+    return torch.dot(flat, flat)
 
 
 def _adam(p: Tensor, grad: Tensor, mean: Tensor, square: Tensor, steps: Tensor, lr: float) -> None:
@@ -92,37 +94,50 @@ class Adam:
         self.mean, self.square = torch.zeros_like(p), torch.zeros_like(p)
         self.steps = torch.zeros((), device=p.device)
 
-    @torch.no_grad()
     def __call__(self, grad: Tensor) -> None:
         """Take one step."""
         self.steps += 1
         _adam(self.p, grad, self.mean, self.square, self.steps, self.lr)
 
 
-@dataclass
-class Sign:
+def sign(p: Tensor, lr: float) -> Update:
     """The first step of a fresh Adam, every time: ``g / (|g| + 1e-8)``, as in the released code."""
 
-    p: Tensor
-    lr: float
+    def update(grad: Tensor) -> None:
+        p.sub_(lr * (grad / (grad.abs() + 1e-8)))
+
+    return update
+
+
+def plain_gradient(p: Tensor, lr: float) -> Update:
+    """Plain gradient descent."""
+
+    def update(grad: Tensor) -> None:
+        p.sub_(lr * grad)
+
+    return update
+
+
+EDGE_UPDATES: dict[str, Callable[[Tensor, float], Update]] = {"adam": Adam, "sign": sign, "gradient": plain_gradient}
+
+
+class EdgeStep:
+    """A step of the edge variables, followed by the projection onto the budget.
+
+    Args:
+        p: The variables, changed in place.
+        update: How they move along the gradient.
+        project: The projection.
+    """
+
+    kind = "edge"
+
+    def __init__(self, p: Tensor, update: Update, project: Callable[[Tensor], Tensor]) -> None:
+        self.variable, self.update, self.project = p, update, project
 
     @torch.no_grad()
-    def __call__(self, grad: Tensor) -> None:
-        """Take one step."""
-        self.p.sub_(self.lr * (grad / (grad.abs() + 1e-8)))
-
-
-@dataclass
-class Gradient:
-    """Plain projected gradient descent."""
-
-    p: Tensor
-    lr: float
-
-    @torch.no_grad()
-    def __call__(self, grad: Tensor) -> None:
-        """Take one step."""
-        self.p.sub_(self.lr * grad)
-
-
-EDGE_UPDATES: dict[str, Callable[[Tensor, float], Update]] = {"adam": Adam, "sign": Sign, "gradient": Gradient}
+    def take(self, gradient: Tensor) -> Tensor:
+        """Take one step; the norm of the gradient."""
+        self.update(gradient)
+        self.variable.copy_(self.project(self.variable.detach()))
+        return _squared_norm(gradient).sqrt()

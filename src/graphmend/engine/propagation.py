@@ -2,36 +2,39 @@ r"""Hops over a weighted adjacency, fused with what frozen layers do around them
 
 A hop is :math:`Y = (A_v + \mathrm{diag}(\ell)) X`. Around it, a frozen layer adds what does not come from the
 neighbours, scales and shifts (bias, batch normalisation in evaluation mode) and cuts off at zero; all of that happens
-in place on the hop's own result, and only that result is kept for the gradient. Several views of a graph go through
-side by side, see :mod:`graphmend.engine.ops` for the shapes.
+in place on the hop's own result, and only that result is kept for the gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.engine.adjacency import Adjacency, column_sums
-from graphmend.engine.autograd import apply, asked_for
-from graphmend.engine.cache import remembered
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.autograd import apply, needed_gradients
+from graphmend.engine.cache import cached
+from graphmend.engine.neighbours import column_sums
 from graphmend.engine.ops import (
-    cut,
     gathered,
     hop,
     inverse_root_degrees,
+    relu_gradient,
     row_products,
     row_sums,
     sampled_product,
     scaled,
 )
 
-__all__ = ["Propagation", "gcn_norm", "normalised", "pagerank"]
+__all__ = ["Propagation", "at_least_single", "gcn_norm", "normalised", "pagerank"]
 
-WIDE = 1 << 18  # nodes: more factors than a core's cache holds are not looked up for every entry, rows are scaled
+
+def at_least_single(dtype: torch.dtype) -> torch.dtype:
+    """The type that sums and degrees are computed in: half precision has too few digits for them."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 class Propagation:
@@ -41,10 +44,7 @@ class Propagation:
         adjacency: The pattern.
         values: Values of the entries in row order.
         loop: The diagonal, or ``None`` for zeros.
-        transposed: The values of the transpose by type, filled by the first hop that has a way back.
-        outer: A factor per node that is still to be applied on both sides, :math:`O (V + \mathrm{diag}(\ell)) O`; a
-            constant to every hop.
-        multiply_out: How to get the same without ``outer``, if there is one.
+        transposed: The values of the transpose by type, filled by the first hop that is differentiated.
     """
 
     def __init__(
@@ -53,13 +53,9 @@ class Propagation:
         values: Tensor,
         loop: Tensor | None = None,
         transposed: dict[torch.dtype, Tensor] | None = None,
-        outer: Tensor | None = None,
-        multiply_out: Callable[[], Propagation] | None = None,
     ) -> None:
-        self.adjacency, self.values, self.loop, self.outer = adjacency, values, loop, outer
+        self.adjacency, self.values, self.loop = adjacency, values, loop
         self.transposed = {} if transposed is None else transposed
-        self._multiply_out = multiply_out
-        self._multiplied: Propagation | None = None
 
     def __call__(
         self,
@@ -73,61 +69,50 @@ class Propagation:
         r"""One hop and what a layer does around it, :math:`\mathrm{ReLU}(s (A X + R) + t)`.
 
         Args:
-            x: Features ``(N, F)``, or of several views side by side ``(N, views, F)``.
+            x: Features ``(N, F)``.
             add: R, of the shape of ``x``.
             scale: s, one number per column; like ``shift`` a constant, no gradient is computed for it.
             shift: t, one number per column.
             relu: Whether to cut off at zero.
         """
-        values, loop = self._entries(x.dtype)
-        out: Tensor = apply(_Hop, self, values, loop, x, add, scale, shift, relu)
+        dtype = at_least_single(x.dtype)
+        if dtype != x.dtype:
+            add = None if add is None else add.to(dtype)
+            return self(x.to(dtype), add=add, scale=scale, shift=shift, relu=relu).to(x.dtype)
+        out: Tensor = apply(_Hop, self, *self._entries(dtype), x, add, scale, shift, relu)
         return out
 
     def polynomial(self, x: Tensor, coefficients: Tensor) -> Tensor:
         r""":math:`\sum_k c_k A^k X` with constant coefficients."""
-        if self.outer is not None:
-            return self.multiplied_out.polynomial(x, coefficients)
-        values, loop = self._entries(x.dtype)
-        out: Tensor = apply(_Polynomial, self, values, loop, x, coefficients)
-        return out
-
-    @property
-    def multiplied_out(self) -> Propagation:
-        """The same without ``outer``: for polynomials, and for who wants to see the values."""
-        if self.outer is None:
-            return self
-        assert self._multiply_out is not None
-        out = self._multiplied or self._multiply_out()
-        if out.values.requires_grad == self.values.requires_grad:  # or it was asked for where there are no gradients
-            self._multiplied = out
+        dtype = at_least_single(x.dtype)
+        if dtype != x.dtype:
+            return self.polynomial(x.to(dtype), coefficients.to(dtype)).to(x.dtype)
+        out: Tensor = apply(_Polynomial, self, *self._entries(dtype), x, coefficients)
         return out
 
     def _entries(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """Values and diagonal as a hop of features of some type wants them; beside bfloat16 they stay as they are."""
-        dtype = self.values.dtype if dtype == torch.bfloat16 else dtype
         return self.values.to(dtype), None if self.loop is None else self.loop.to(dtype)
 
-    def turn(self, values: Tensor) -> Tensor:
-        """The transposed values, worked out once for all hops.
+    def transpose(self, values: Tensor) -> Tensor:
+        """The transposed values, computed once for all hops.
 
-        On the way forward: what one recorded way back has worked out is not there for another.
+        It is called on the way forward, because the way back may be recorded by itself, and what is computed inside
+        one recording does not exist for another.
         """
         if values.dtype not in self.transposed:
-            turned = self.adjacency.transposed(values)
-            same = self.adjacency.is_symmetric and turned.device.type == "cpu" and torch.equal(turned, values)
-            self.transposed[values.dtype] = values if same else turned  # an array less to keep
+            transposed = self.adjacency.transposed(values)
+            same = self.adjacency.is_symmetric and values.device.type == "cpu" and torch.equal(transposed, values)
+            self.transposed[values.dtype] = values if same else transposed  # one array less to keep
         return self.transposed[values.dtype]
 
     def back(self, values: Tensor, loop: Tensor | None, grad: Tensor) -> Tensor:
         """``A^T grad``."""
-        return hop(self.adjacency.transpose, self.turn(values), grad, loop=loop, outer=self.outer)
+        return hop(self.adjacency.transpose, self.transpose(values), grad, loop=loop)
 
-    def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def entry_gradients(self, loop: Tensor | None, grad: Tensor, x: Tensor) -> Iterator[Tensor | None]:
         """Gradients for the values and the diagonal of one hop from ``x``."""
-        if self.outer is not None:
-            grad, x = (matrix.to(self.outer.dtype) * self.outer.t().unsqueeze(-1) for matrix in (grad, x))
-        values = sampled_product(self.adjacency.pattern, grad, x)
-        return values, None if loop is None else row_products(grad.to(loop.dtype), x.to(loop.dtype)).t()
+        yield sampled_product(self.adjacency.pattern, grad, x)
+        yield None if loop is None else row_products(grad, x)
 
 
 class _Hop(torch.autograd.Function):
@@ -143,11 +128,10 @@ class _Hop(torch.autograd.Function):
         shift: Tensor | None,
         relu: bool,
     ) -> Tensor:
-        around = {"loop": loop, "outer": a.outer, "add": add, "scale": scale, "shift": shift}
-        out = hop(a.adjacency.pattern, values, x, **around, relu=relu)
+        out = hop(a.adjacency.pattern, values, x, loop=loop, add=add, scale=scale, shift=shift, relu=relu)
         ctx.a = a
         if ctx.needs_input_grad[3]:
-            a.turn(values)
+            a.transpose(values)
         ctx.save_for_backward(values, loop, x if ctx.needs_input_grad[1] else None, scale, out if relu else None)
         return out
 
@@ -158,10 +142,10 @@ class _Hop(torch.autograd.Function):
         values, loop, x, scale, out = ctx.saved_tensors
         grad = grad.contiguous()
         if out is not None:
-            grad = cut(grad, out, scale)
+            grad = relu_gradient(grad, out, scale)
         elif scale is not None:
             grad = grad * scale
-        _, for_values, _, for_x, for_add, *_ = asked_for(ctx)
+        _, for_values, _, for_x, for_add, *_ = needed_gradients(ctx)
         grad_values, grad_loop = a.entry_gradients(loop, grad, x) if for_values else (None, None)
         grad_x = a.back(values, loop, grad) if for_x else None
         return None, grad_values, grad_loop, grad_x, grad if for_add else None, None, None, None
@@ -183,7 +167,7 @@ class _Polynomial(torch.autograd.Function):
             out.addcmul_(x, coefficient)
         ctx.a = a
         if any(ctx.needs_input_grad[1:4]):
-            a.turn(values)
+            a.transpose(values)
         ctx.save_for_backward(values, loop, coefficients, *powers)
         return out
 
@@ -192,18 +176,20 @@ class _Polynomial(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a: Propagation = ctx.a
         values, loop, coefficients, *powers = ctx.saved_tensors
-        grad_values = grad_loop = None
-        _, for_values, *_ = asked_for(ctx)
+        sums: list[Tensor | None] = [None, None]  # gradients for the values and the diagonal
+        _, for_values, *_ = needed_gradients(ctx)
         now = grad * coefficients[-1]
         for k in reversed(range(coefficients.numel() - 1)):
             if for_values:
-                more, more_loop = a.entry_gradients(loop, now, powers[k])
-                grad_values = more if grad_values is None else grad_values.add_(more)
-                if more_loop is not None:
-                    grad_loop = more_loop if grad_loop is None else grad_loop.add_(more_loop)
+                parts = a.entry_gradients(loop, now, powers[k])
+                sums = [_sum(total, part) for total, part in zip(sums, parts, strict=True)]
             now = a.back(values, loop, now)
             now.addcmul_(grad, coefficients[k])
-        return None, grad_values, grad_loop, now, None
+        return None, *sums, now, None
+
+
+def _sum(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    return part if total is None or part is None else total.add_(part)
 
 
 def pagerank(hops: int, alpha: float, device: torch.device | None = None) -> Tensor:
@@ -219,42 +205,26 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
     r"""Symmetric normalisation :math:`\hat A = D^{-1/2} (A_w + I) D^{-1/2}` of GCN.
 
     :math:`D` holds the weighted in-degrees of :math:`A_w + I`. Every node has exactly one self-loop of weight 1;
-    self-loops among the edges are replaced by it. Gradients flow through the degrees. On a CPU, a graph of very many
-    nodes has its factors outside of the values (``outer``).
+    self-loops among the edges are replaced by it. Gradients flow through the degrees.
 
     Args:
         adjacency: The pattern.
-        weight: Edge weights in the order of ``edge_index``, ``(E,)`` or ``(views, E)``, or ``None`` for an unweighted
-            graph.
-        dtype: The floating-point type of the result.
+        weight: Edge weights in the order of ``edge_index``, or ``None`` for an unweighted graph.
+        dtype: The floating-point type of the features.
     """
-    dtype = torch.float32 if dtype == torch.bfloat16 else dtype  # degrees want more than eight bits
+    dtype = at_least_single(dtype)
     if weight is not None:
-        name, made_of = ("gcn", dtype), (weight, adjacency.row)
-        return remembered(name, made_of, lambda: normalised(adjacency, adjacency.order_views(weight.to(dtype))))
-    if ("gcn", dtype) not in adjacency.known:
-        ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
-        made = _of_entries(adjacency, ones)
-        adjacency.known["gcn", dtype] = (made.values, made.loop, made.transposed)  # not itself: a cycle would stay
-    return Propagation(adjacency, *adjacency.known["gcn", dtype])
+        tensors = (weight, adjacency.row)
+        return cached(("gcn", dtype), tensors, lambda: normalised(adjacency, adjacency.order(weight.to(dtype))))
+    if ("gcn", dtype) not in adjacency.derived:
+        made = normalised(adjacency, torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device))
+        # The parts, not the propagation itself, which would keep the adjacency alive in a reference cycle.
+        adjacency.derived["gcn", dtype] = (made.values, made.loop, made.transposed)
+    return Propagation(adjacency, *adjacency.derived["gcn", dtype])
 
 
 def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:
     """:func:`gcn_norm` of weights that are already in row order."""
-    if weight.device.type != "cpu" or adjacency.num_nodes <= WIDE:
-        return _of_entries(adjacency, weight)
-    if weight.requires_grad and torch.is_grad_enabled():
-        values, loop, scale = apply(_WideNorm, adjacency, weight)
-        return Propagation(adjacency, values, loop, outer=scale, multiply_out=lambda: _of_entries(adjacency, weight))
-    values, loop, scale = apply(_WideNorm, adjacency, weight.detach())  # who remembers it must not keep the weights
-
-    def multiply_out() -> Propagation:
-        return Propagation(adjacency, scaled(adjacency.pattern, scale, values), scale.square())
-
-    return Propagation(adjacency, values, loop, outer=scale, multiply_out=multiply_out)
-
-
-def _of_entries(adjacency: Adjacency, weight: Tensor) -> Propagation:
     values, loop = apply(_GcnNorm, adjacency, weight)
     return Propagation(adjacency, values, loop)
 
@@ -288,32 +258,4 @@ class _GcnNorm(torch.autograd.Function):
         degree = -0.5 * square * total - square.square() * grad_loop
         out = scaled(a.pattern, scale, grad)
         out += gathered(degree, a.row)
-        return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out
-
-
-class _WideNorm(torch.autograd.Function):
-    r"""The same with :math:`s` left outside: values :math:`w_{ij}` and diagonal 1 between two factors :math:`s`.
-
-    .. math:: \partial w_{ij} = \partial v_{ij} + \partial D_i, \qquad
-              \partial D_i = -\tfrac12 s_i^2 \Big(\sum_j \partial v_{ij} w_{ij} + \sum_j \partial v_{ji} w_{ji}
-                             + 2\, \partial \ell_i\Big)
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Adjacency, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values = weight.masked_fill(a.is_loop, 0.0) if a.has_loops else weight.view_as(weight)
-        scale = inverse_root_degrees(a.pattern, values)
-        ctx.a = a
-        ctx.save_for_backward(scale, values)
-        ctx.mark_non_differentiable(scale)
-        return values, torch.ones_like(scale), scale
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, grad_loop: Tensor, _: Tensor) -> tuple[None, Tensor]:
-        a: Adjacency = ctx.a
-        scale, values = ctx.saved_tensors
-        flow = grad * values
-        total = row_sums(a.pattern, flow) + column_sums(a, flow) + 2.0 * grad_loop
-        out = grad + gathered(-0.5 * scale.square() * total, a.row)
         return None, out.masked_fill_(a.is_loop, 0.0) if a.has_loops else out

@@ -62,7 +62,7 @@ class Caller:
                 f"the model's forward needs {', '.join(missing)}, which the graph does not have; "
                 f"set data.{missing[0]} or wrap the model"
             )
-        found = {name: data[name] for name in self.extra if data.get(name) is not None}
+        further = {name: data[name] for name in self.extra if data.get(name) is not None}
         if self._by_name:
-            return self.function(x=data.x, edge_index=data.edge_index, **found)
-        return self.function(data.x, data.edge_index, **found)
+            return self.function(x=data.x, edge_index=data.edge_index, **further)
+        return self.function(data.x, data.edge_index, **further)

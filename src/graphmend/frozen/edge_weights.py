@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import SumAggregation
 
-from graphmend.errors import UnsupportedLayerError, require
+from graphmend.errors import UnsupportedLayerError
 from graphmend.frozen.call import Caller
 from graphmend.frozen.convs.registry import weighted_forward, why_unsupported
-from graphmend.graph.edits import edge_attribute_names
+from graphmend.graph.edits import without_edges
 
 Way = Callable[[nn.Module, Caller, Data, Tensor], Any]
 
@@ -103,34 +102,6 @@ def weight_name(caller: Caller, data: Data) -> str:
 def convolutions(model: nn.Module) -> list[tuple[str, MessagePassing]]:
     """All message passing layers by name."""
     return [(name, module) for name, module in model.named_modules() if isinstance(module, MessagePassing)]
-
-
-def without_edges(data: Data, keep: Tensor) -> Data:
-    """A copy of ``data`` with only the edges in ``keep``."""
-    out = copy.copy(data)
-    out.edge_index = data.edge_index[:, keep]
-    for name in edge_attribute_names(data):
-        out[name] = data[name][keep]
-    return out
-
-
-def with_more_edges(data: Data, edge_index: Tensor) -> Data:
-    """A copy of ``data`` with a longer edge list; single-number attributes of the new edges are 1."""
-    out = copy.copy(data)
-    out.edge_index = edge_index
-    more = edge_index.size(1) - data.edge_index.size(1)
-    if more == 0:
-        return out
-    for name in edge_attribute_names(data):
-        value = data[name]
-        width = value[0].numel()
-        require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
-        require(
-            width == 1,
-            f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",
-        )
-        out[name] = torch.cat([value, value.new_ones((more, *value.shape[1:]))])
-    return out
 
 
 @contextmanager

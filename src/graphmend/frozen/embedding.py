@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from graphmend.errors import GraphMendError, listed
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, GraphSequential)
 
 
-class _Found(BaseException):
+class _Reached(BaseException):
     """Carries Z out of the model, past any ``except Exception`` in it."""
 
     def __init__(self, z: Tensor) -> None:
@@ -25,57 +25,62 @@ class _Found(BaseException):
 
 
 class Call(NamedTuple):
-    """One execution of a layer: the ``turn``-th of this module."""
+    """One execution of a layer: the ``turn``-th of the module with this name."""
 
     name: str
-    module: nn.Module
     turn: int
-    input: Tensor | None
+
+
+class _Traced(NamedTuple):
+    call: Call
+    module: nn.Module
+    input: Tensor | None  #: if it has one row per node
 
 
 @dataclass(frozen=True)
 class Tap:
     """Takes Z from a running model: the input (or output) of one layer call, then through ``tail``.
 
-    ``tail`` are propagation calls that come later in the model; each is given Z instead of its own input.
+    ``tail`` are propagation calls that come later in the model; each is given Z instead of its own input. A tap knows
+    modules by their names, so that it can be kept without keeping the model alive.
     """
 
     layer: Call
     output: bool = False
-    tail: list[Call] = field(default_factory=list)
+    tail: tuple[Call, ...] = ()
 
-    def __call__(self, run: Callable[[], object]) -> Tensor:
+    def __call__(self, model: nn.Module, run: Callable[[], object]) -> Tensor:
         """Run the model as far as needed and return Z."""
+        modules = {model.get_submodule(call.name): call.name for call in (self.layer, *self.tail)}
         turns: Counter[nn.Module] = Counter()
         z: list[Tensor] = []
-        last = self.tail[-1] if self.tail else None
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            turn = turns[module] = turns[module] + 1
-            if not self.output and (module, turn) == (self.layer.module, self.layer.turn):
+            turns[module] += 1
+            call = Call(modules[module], turns[module])
+            if not self.output and call == self.layer:
                 z.append(_node_input(args, kwargs))
-                if last is None:
-                    raise _Found(z[-1])
-            if z and any((module, turn) == (call.module, call.turn) for call in self.tail):
+                if not self.tail:
+                    raise _Reached(z[-1])
+            if z and call in self.tail:
                 return (z[-1], *args[1:]) if args else args, kwargs if args else {**kwargs, "x": z[-1]}
             return None
 
         def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-            call = (module, turns[module])
-            if self.output and call == (self.layer.module, self.layer.turn):
-                raise _Found(out)
-            if z and any(call == (later.module, later.turn) for later in self.tail):
+            call = Call(modules[module], turns[module])
+            if self.output and call == self.layer:
+                raise _Reached(out)
+            if z and call in self.tail:
                 z.append(out)
-                if last is not None and call == (last.module, last.turn):
-                    raise _Found(out)
+                if call == self.tail[-1]:
+                    raise _Reached(out)
 
-        modules = {self.layer.module, *(call.module for call in self.tail)}
         handles = [module.register_forward_pre_hook(before, with_kwargs=True) for module in modules]
         handles += [module.register_forward_hook(after) for module in modules]
         try:
             run()
-        except _Found as found:
-            return found.z.flatten(1)
+        except _Reached as reached:
+            return reached.z.flatten(1)
         finally:
             for handle in handles:
                 handle.remove()
@@ -87,11 +92,11 @@ def named_tap(model: nn.Module, name: str, run: Callable[[], object], nodes: int
     modules = {key: module for key, module in model.named_modules() if key}
     if name not in modules:
         raise GraphMendError(f"the model has no module {name!r}; its modules are {listed(modules)}")
-    calls = [call for call in _trace({name: modules[name]}, run, nodes) if call.module is modules[name]]
+    calls = _trace({name: modules[name]}, run, nodes)
     if not calls:
         raise GraphMendError(f"the module {name!r} does not run in the model's forward; name another embedding")
-    tap = Tap(calls[-1], output=True)
-    if not _gives_nodes(tap, run, nodes):
+    tap = Tap(calls[-1].call, output=True)
+    if not _gives_nodes(tap, model, run, nodes):
         raise GraphMendError(f"the module {name!r} does not give one row per node; name another embedding")
     return tap
 
@@ -107,23 +112,21 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
     """
 
     def is_good(tap: Tap) -> bool:
-        return _gives_nodes(tap, run, nodes) and reacts(tap)
+        return _gives_nodes(tap, model, run, nodes) and reacts(tap)
 
     units = {"": model} if _propagates(model) else dict(_layers(model))
     while True:
-        calls = [call for call in _trace(units, run, nodes) if _has_weights(call.module) or _propagates(call.module)]
+        calls = [c for c in _trace(units, run, nodes) if _has_weights(c.module) or _propagates(c.module)]
         inner = [_inner_layers(call) for call in calls]
-        weighted = [
-            k for k, call in enumerate(calls) if _has_weights(call.module) and (inner[k] or call.input is not None)
-        ]
+        weighted = [k for k, c in enumerate(calls) if _has_weights(c.module) and (inner[k] or c.input is not None)]
         if not weighted:
             raise GraphMendError(_ask(model))
         last, opened = calls[weighted[-1]], inner[weighted[-1]]
-        if not opened or (last.input is not None and is_good(Tap(last))):
+        if not opened or (last.input is not None and is_good(Tap(last.call))):
             break
         units = {name: unit for name, unit in units.items() if unit is not last.module} | opened
-    tail = [call for call in calls[weighted[-1] + 1 :] if _propagates(call.module)]
-    for tap in (Tap(last, tail=tail), Tap(last, output=True)):
+    tail = tuple(c.call for c in calls[weighted[-1] + 1 :] if _propagates(c.module))
+    for tap in (Tap(last.call, tail=tail), Tap(last.call, output=True)):
         if is_good(tap):
             return tap
     raise GraphMendError(_ask(model))
@@ -132,7 +135,7 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
 def _ask(model: nn.Module) -> str:
     names = listed(name for name, module in model.named_modules() if name and _has_weights(module))
     return (
-        f"found no node representation of {type(model).__name__} that reacts to edges; "
+        f"no node representation of {type(model).__name__} was found that reacts to edges; "
         f"name the module whose output to use with embedding=..., one of {names}"
     )
 
@@ -146,23 +149,23 @@ def _layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
             yield prefix + name, child
 
 
-def _inner_layers(call: Call) -> dict[str, nn.Module]:
+def _inner_layers(traced: _Traced) -> dict[str, nn.Module]:
     """The layers inside a module that is not a convolution, if any of them has weights."""
-    inner = {} if _propagates(call.module) else dict(_layers(call.module, f"{call.name}."))
+    inner = {} if _propagates(traced.module) else dict(_layers(traced.module, f"{traced.call.name}."))
     return inner if any(map(_has_weights, inner.values())) else {}
 
 
-def _trace(units: dict[str, nn.Module], run: Callable[[], object], nodes: int) -> list[Call]:
+def _trace(units: dict[str, nn.Module], run: Callable[[], object], nodes: int) -> list[_Traced]:
     """The executions of ``units``, in order, with their node-level inputs."""
     names = {module: name for name, module in units.items()}
     turns: Counter[nn.Module] = Counter()
-    calls: list[Call] = []
+    calls: list[_Traced] = []
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         turns[module] += 1
         z = _node_input(args, kwargs)
         is_nodes = isinstance(z, Tensor) and z.dim() >= 2 and z.size(0) == nodes and z.is_floating_point()
-        calls.append(Call(names[module], module, turns[module], z if is_nodes else None))
+        calls.append(_Traced(Call(names[module], turns[module]), module, z if is_nodes else None))
 
     handles = [module.register_forward_pre_hook(before, with_kwargs=True) for module in names]
     try:
@@ -185,10 +188,10 @@ def _propagates(module: nn.Module) -> bool:
     return isinstance(module, MessagePassing)
 
 
-def _gives_nodes(tap: Tap, run: Callable[[], object], nodes: int) -> bool:
+def _gives_nodes(tap: Tap, model: nn.Module, run: Callable[[], object], nodes: int) -> bool:
     try:
         with torch.no_grad():
-            z = tap(run)
+            z = tap(model, run)
     except Exception:  # Z does not fit through the tail, or is no tensor
         return False
     return z.dim() == 2 and z.size(0) == nodes

@@ -56,9 +56,9 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
             _disable_cache(module)
         yield
     finally:
-        for module, found, tables in attributes:
+        for module, values, tables in attributes:
             vars(module).clear()
-            vars(module).update(found)
+            vars(module).update(values)
             for table, content in tables:
                 table.clear()
                 table.extend(content) if isinstance(table, list) else table.update(content)

@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphmend.engine.tuning import RECORDED_ENTRIES
 from graphmend.errors import require
 
 __all__ = ["bernoulli", "check_budget", "project", "samples", "top"]
-
-RECORDABLE = 5_000_000  # stored edges of a graph whose steps are recorded: nothing here may ask the device then
 
 
 def check_budget(budget: float | int) -> None:
@@ -39,7 +38,7 @@ def project(p: Tensor, budget: float) -> Tensor:
     clipped = p.clamp(0.0, 1.0)
     if p.numel() <= budget:
         return clipped
-    if p.is_cuda and p.numel() < RECORDABLE:
+    if p.is_cuda and p.numel() < RECORDED_ENTRIES:
         return by_sorting(p, budget)
     if float(clipped.sum(dtype=torch.float64)) <= budget:
         return clipped
@@ -116,7 +115,7 @@ def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) 
 
 def samples(p: Tensor, budget: int, number: int, generator: torch.Generator | None = None) -> Iterator[Tensor]:
     """Draws of :func:`bernoulli`; on a GPU all at once if they are small, without a question to it."""
-    if not p.is_cuda or number * p.numel() >= RECORDABLE:
+    if not p.is_cuda or number * p.numel() >= RECORDED_ENTRIES:
         for _ in range(number):
             yield bernoulli(p, budget, generator)
         return

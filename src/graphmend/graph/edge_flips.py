@@ -15,8 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.autograd import apply
+from graphmend.engine.cache import cached
 from graphmend.engine.ops import gathered
-from graphmend.graph.budget import project, samples, top
+from graphmend.graph.budget import samples, top
 from graphmend.graph.checks import check_no_duplicates
 
 SPACES = ("existing", "random_block")
@@ -110,26 +111,23 @@ class EdgeFlips:
         self._sign = torch.ones_like(self.candidate, dtype=torch.int8)
         self._sign[: self.num_edges] = -1
         self._sign.masked_fill_(self.candidate < 0, 0)
-        self._now: Tensor | None = None  # the presence of the current p
 
-    def presence(self, p: Tensor | None = None) -> Tensor:
-        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry (of a mask without gradient)."""
-        if p is None and not self.p.requires_grad:
-            if self._now is None:
-                self._now = self.presence(self.p)
-            return self._now
-        p = self.p if p is None else p
-        if p.dtype == torch.bool:
-            return self._presence_after(p)
+    def presence(self, flips: Tensor | None = None) -> Tensor:
+        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry, or that of a discrete choice."""
+        if flips is not None:
+            return self._presence_after(flips)
+        return cached(("presence", id(self)), (self.p,), self._presence_of_p)
+
+    def _presence_of_p(self) -> Tensor:
         if self.num_candidates == 0:
-            there = torch.arange(self.candidate.numel(), device=p.device) < self.num_edges
-            return there.to(p.dtype) + p.sum()  # p adds 0, but there is nothing to flip, not nothing to learn
-        out: Tensor = apply(_Presence, self, p)
+            there = torch.arange(self.candidate.numel(), device=self.p.device) < self.num_edges
+            return there.to(self.p.dtype) + self.p.sum()  # the sum is 0, but lets an edge step have a gradient
+        out: Tensor = apply(_Presence, self, self.p)
         return out
 
     def _presence_after(self, flips: Tensor) -> Tensor:
-        """The same for a discrete choice: the few entries that flip are written, the others not looked up."""
-        entries = self.places.index_select(1, flips.nonzero().view(-1)).long()  # one too high for none
+        """Only the few entries that flip are written; the others are not looked up."""
+        entries = self.places.index_select(1, flips.nonzero().view(-1)).long()  # one past the end where there is none
         out = self.p.new_zeros(self.candidate.numel() + 1)
         out[: self.num_edges] = 1.0
         out[entries] = (entries >= self.num_edges).to(out.dtype)
@@ -137,33 +135,21 @@ class EdgeFlips:
 
     @functools.cached_property
     def places(self) -> Tensor:
-        """The entries of each candidate, at most two, ``(2, num_candidates)``; the number of entries for none."""
+        """The entries of each candidate, at most two, ``(2, num_candidates)``; one past the end where there is none."""
         none, number = self.candidate.numel(), self.num_candidates
         entries = torch.arange(none, dtype=self.candidate.dtype, device=self.candidate.device)
-        slots = self.candidate.long().masked_fill(self.candidate < 0, number)  # a last one that nobody asks for
+        slots = self.candidate.long().masked_fill(self.candidate < 0, number)  # a last slot that is cut off below
         first, last = entries.new_full((number + 1,), none), entries.new_full((number + 1,), -1)
         first.scatter_reduce_(0, slots, entries, "amin")
         last.scatter_reduce_(0, slots, entries, "amax")
         return torch.stack([first, last.masked_fill_(last == first, none)])[:, :number]
-
-    def step_back(self) -> None:
-        """Project ``p`` onto the budget."""
-        self.become(project(self.p.detach(), self.budget))
-
-    def become(self, p: Tensor) -> None:
-        """Take other values, in place: the leaf stays the same tensor."""
-        self._now = None  # before there is another one
-        with torch.no_grad():
-            self.p.copy_(p)
-            if p.dtype == torch.bool and p.device.type == "cpu":
-                self._now = self.presence(p)
 
     def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
         """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.
 
         A sample that exceeds the budget loses flips at random until it fits.
         """
-        p = self.p.detach().clone()  # whoever gets the flips may try them on
+        p = self.p.detach().clone()  # the caller may change p between two candidates
         yield "identity", torch.zeros_like(p, dtype=torch.bool)
         if self.budget == 0 or not bool((p > 0).any()):
             return

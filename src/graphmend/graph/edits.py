@@ -1,9 +1,19 @@
-"""Which attributes of a graph belong to its edges."""
+"""Copies of a graph with other edges, and which attributes belong to edges."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Collection
+
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
+
+from graphmend.errors import require
+
+__all__ = ["edge_attribute_names", "edge_attributes", "sample", "with_more_edges", "without_edges"]
+
+SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to cost nothing
 
 
 def edge_attribute_names(data: Data) -> list[str]:
@@ -17,3 +27,53 @@ def edge_attribute_names(data: Data) -> list[str]:
         for name, value in tensors.items()
         if name != "edge_index" and data.is_edge_attr(name) and data.__cat_dim__(name, value) == 0
     )
+
+
+def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """Every edge-level tensor with edges first, ``edge_index`` (transposed) included, by name.
+
+    Which attributes are edge-level shows in their sizes, and those may coincide by chance once edges are gone: for a
+    mended graph, give the ``names`` that the original had.
+    """
+    chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
+    return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
+
+
+def without_edges(data: Data, keep: Tensor) -> Data:
+    """A copy of ``data`` with only the edges in ``keep``."""
+    out = copy.copy(data)
+    out.edge_index = data.edge_index[:, keep]
+    for name in edge_attribute_names(data):
+        out[name] = data[name][keep]
+    return out
+
+
+def with_more_edges(data: Data, edge_index: Tensor) -> Data:
+    """A copy of ``data`` with a longer edge list; attributes of the new edges that are single numbers are 1."""
+    out = copy.copy(data)
+    out.edge_index = edge_index
+    more = edge_index.size(1) - data.edge_index.size(1)
+    if more == 0:
+        return out
+    for name in edge_attribute_names(data):
+        value = data[name]
+        width = value[0].numel()
+        require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
+        require(
+            width == 1,
+            f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",
+        )
+        out[name] = torch.cat([value, value.new_ones((more, *value.shape[1:]))])
+    return out
+
+
+def sample(data: Data) -> Data:
+    """A small graph like ``data``, to try a model on: the ends of a few random edges and all edges between them."""
+    edges = data.edge_index.size(1)
+    if edges <= SAMPLE_EDGES:
+        return data
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randint(edges, (SAMPLE_EDGES,), generator=generator).to(data.edge_index.device)
+    nodes = torch.zeros(data.x.size(0), dtype=torch.bool, device=data.edge_index.device)
+    nodes[data.edge_index[:, chosen].reshape(-1)] = True
+    return data.subgraph(nodes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,34 +79,42 @@ class Limits:
     def _bound(value: Tensor | float | None, otherwise: float, columns: int) -> Tensor:
         return torch.as_tensor(otherwise if value is None else value, dtype=torch.float64).cpu().expand(columns)
 
-    def is_empty(self) -> bool:
-        """Whether nothing is limited."""
-        return self.frozen_edges is None and not self.bind_features()
+    def to(self, device: torch.device) -> Limits:
+        """The same limits on a device."""
+        values = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in vars(self).items()}
+        return Limits(**values)
 
-    def bind_features(self) -> bool:
-        """Whether features are limited."""
-        return any(value is not None for name, value in vars(self).items() if name != "frozen_edges")
+    def projection(self, original: Tensor) -> Callable[[Tensor], None] | None:
+        """:meth:`project` for the features of a graph, or ``None`` if they are not limited."""
+        is_limited = any(value is not None for name, value in vars(self).items() if name != "frozen_edges")
+        return (lambda x: self.project(x, original)) if is_limited else None
 
     def project(self, x: Tensor, original: Tensor) -> None:
         """Bring ``x`` back into the limits, in place; frozen entries get their exact original bits."""
         if self.binary is not None:
-            x.copy_(torch.where(self.binary.to(x.device), x.clamp(0.0, 1.0), x))
+            x.copy_(torch.where(self.binary, x.clamp(0.0, 1.0), x))
         if self.non_negative is not None:
-            x.copy_(torch.where(self.non_negative.to(x.device), x.clamp(min=0.0), x))
+            x.copy_(torch.where(self.non_negative, x.clamp(min=0.0), x))
         if self.minimum is not None:
-            x.copy_(torch.maximum(x, torch.as_tensor(self.minimum, dtype=x.dtype, device=x.device)))
+            x.clamp_(min=_bound_of(self.minimum, x))
         if self.maximum is not None:
-            x.copy_(torch.minimum(x, torch.as_tensor(self.maximum, dtype=x.dtype, device=x.device)))
+            x.clamp_(max=_bound_of(self.maximum, x))
         if self.frozen_nodes is not None:
-            x.copy_(torch.where(self.frozen_nodes.to(x.device).unsqueeze(-1), original, x))
+            x.copy_(torch.where(self.frozen_nodes.unsqueeze(-1), original, x))
         if self.frozen_columns is not None:
-            x.copy_(torch.where(self.frozen_columns.to(x.device), original, x))
+            x.copy_(torch.where(self.frozen_columns, original, x))
 
-    def finish(self, x: Tensor, original: Tensor) -> None:
-        """Round the binary columns, in place."""
-        if self.binary is not None:
-            x.copy_(torch.where(self.binary.to(x.device), (x >= 0.5).to(x.dtype), x))
+    def finish(self, x: Tensor, original: Tensor) -> bool:
+        """Round the binary columns, in place; whether there are any."""
+        if self.binary is None:
+            return False
+        x.copy_(torch.where(self.binary, (x >= 0.5).to(x.dtype), x))
         self.project(x, original)
+        return True
+
+
+def _bound_of(bound: Tensor | float, x: Tensor) -> Any:
+    return bound.to(x.dtype) if isinstance(bound, Tensor) else bound
 
 
 def _shape(value: object) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphmend.engine.propagation import Propagation
 from graphmend.errors import require
-from graphmend.nn.layers import PredictThenPropagate, remember
+from graphmend.nn.layers import PredictThenPropagate, keeps_config
 
 
 class AirGNN(PredictThenPropagate):
@@ -22,7 +22,7 @@ class AirGNN(PredictThenPropagate):
     ``lam`` (:math:`\lambda`) may be changed after training; 0 is plain propagation.
     """
 
-    @remember
+    @keeps_config
     def __init__(
         self,
         in_channels: int,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from graphmend.engine.propagation import Propagation, pagerank
-from graphmend.nn.layers import PredictThenPropagate, remember
+from graphmend.nn.layers import PredictThenPropagate, keeps_config
 
 
 class APPNP(PredictThenPropagate):
@@ -16,7 +15,7 @@ class APPNP(PredictThenPropagate):
     ``embed`` propagates the hidden representation in the same way.
     """
 
-    @remember
+    @keeps_config
     def __init__(
         self,
         in_channels: int,
@@ -34,5 +33,4 @@ class APPNP(PredictThenPropagate):
 
     def diffuse(self, h: Tensor, propagate: Propagation) -> Tensor:
         """Personalised PageRank by power iteration."""
-        dtype = torch.promote_types(h.dtype, torch.float32)
-        return propagate.polynomial(h, pagerank(self.hops, self.alpha, h.device).to(dtype))
+        return propagate.polynomial(h, pagerank(self.hops, self.alpha, h.device).to(h.dtype))

@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmend.engine.adjacency import Adjacency, at_columns, at_rows, edge_softmax, spmm
-from graphmend.engine.attention import WIDEST, attend
-from graphmend.engine.cache import remembered
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.attention import attend
+from graphmend.engine.cache import cached
+from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, spmm
+from graphmend.engine.propagation import at_least_single
 from graphmend.errors import choose
-from graphmend.nn.layers import batch_norms, normalise, remember
+from graphmend.nn.layers import batch_norms, keeps_config
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"elu": F.elu, "relu": F.relu, "none": lambda x: x}
 
@@ -30,21 +32,16 @@ class AttentionConvolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads * channels))
         self.weight_after_softmax = weight_after_softmax
 
-    @property
-    def is_fused(self) -> bool:
-        """Whether attention can be one operation on a GPU."""
-        return self.source.size(1) <= WIDEST and not self.weight_after_softmax
-
     def forward(self, x: Tensor, adjacency: Adjacency, values: Tensor, dropout: float) -> Tensor:
         """``values`` are edge weights in row order, 0 for self-loops of the list (each node has its own)."""
         heads, channels = self.source.shape
         flat = x @ self.weight
         h = flat.view(*flat.shape[:-1], heads, channels)
-        with torch.autocast(x.device.type, enabled=False):  # scores want more than eight bits
+        with torch.autocast(x.device.type, enabled=False):  # half precision has too few digits for scores
             source, target = (flat.to(self.source.dtype) @ self._ends()).chunk(2, dim=-1)
         if not self.weight_after_softmax and not (self.training and dropout > 0):
             return attend(adjacency, h, source, target, values).flatten(-2) + self.bias
-        score = at_columns(adjacency, source) + at_rows(adjacency, target)
+        score = at_sources(adjacency, source) + at_targets(adjacency, target)
         inside = (~adjacency.is_loop).to(x.dtype) if self.weight_after_softmax else values
         attention, loop = edge_softmax(adjacency, F.leaky_relu(score, 0.2), inside, F.leaky_relu(source + target, 0.2))
         assert loop is not None
@@ -62,7 +59,7 @@ class AttentionConvolution(nn.Module):
             both = torch.stack([self.source, self.target], dim=-1)  # heads x C x 2
             return (both.unsqueeze(-1) * own[:, None, None]).flatten(2).flatten(0, 1)
 
-        return remembered("ends", (self.source, self.target), compute)
+        return cached("ends", (self.source, self.target), compute)
 
 
 class GAT(nn.Module):
@@ -75,7 +72,7 @@ class GAT(nn.Module):
     weight 0 is not quite the edge removed), and ``embed`` uses ReLU where the prediction uses ELU.
     """
 
-    @remember
+    @keeps_config
     def __init__(
         self,
         in_channels: int,
@@ -104,7 +101,7 @@ class GAT(nn.Module):
         adjacency, values = self._values(x, edge_index, edge_weight)
         for conv, norm in zip(self.convs, self.norms, strict=False):
             x = F.dropout(x, self.dropout, self.training)
-            x = self.embed_activation(normalise(norm, conv(x, adjacency, values, self.dropout)))
+            x = self.embed_activation(norm(conv(x, adjacency, values, self.dropout)))
         return x
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -112,13 +109,13 @@ class GAT(nn.Module):
         adjacency, values = self._values(x, edge_index, edge_weight)
         for conv, norm in zip(self.convs, self.norms, strict=False):
             x = F.dropout(x, self.dropout, self.training)
-            x = self.activation(normalise(norm, conv(x, adjacency, values, self.dropout)))
+            x = self.activation(norm(conv(x, adjacency, values, self.dropout)))
         out: Tensor = self.convs[-1](F.dropout(x, self.dropout, self.training), adjacency, values, self.dropout)
         return out
 
     def _values(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> tuple[Adjacency, Tensor]:
         adjacency = Adjacency.of(edge_index, x.size(0))
-        dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+        dtype = at_least_single(x.dtype)
         if edge_weight is None:
             return adjacency, (~adjacency.is_loop).to(dtype)
-        return adjacency, adjacency.order_views(edge_weight.to(dtype)).masked_fill(adjacency.is_loop, 0.0)
+        return adjacency, adjacency.order(edge_weight.to(dtype)).masked_fill(adjacency.is_loop, 0.0)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import Propagation, gcn_norm
-from graphmend.nn.layers import GraphConvolution, batch_norms, remember
+from graphmend.nn.layers import GraphConvolution, batch_norms, keeps_config
 
 
 class GCN(nn.Module):
@@ -25,7 +25,7 @@ class GCN(nn.Module):
         torch.Size([4, 3])
     """
 
-    @remember
+    @keeps_config
     def __init__(
         self,
         in_channels: int,

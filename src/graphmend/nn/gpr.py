@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmend.engine.propagation import Propagation, pagerank
-from graphmend.nn.layers import PredictThenPropagate, remember
+from graphmend.nn.layers import PredictThenPropagate, keeps_config
 
 
 class GPR(PredictThenPropagate):
@@ -17,7 +17,7 @@ class GPR(PredictThenPropagate):
     ``embed`` propagates the hidden representation with the same :math:`\gamma`.
     """
 
-    @remember
+    @keeps_config
     def __init__(
         self,
         in_channels: int,

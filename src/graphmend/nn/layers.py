@@ -1,4 +1,4 @@
-"""What the backbones share: remembered arguments, their check, batch norms, a convolution and a perceptron."""
+"""What the backbones share: their stored arguments and checks, batch norms, a convolution and a perceptron."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.cache import remembered
+from graphmend.engine.cache import cached
 from graphmend.engine.propagation import Propagation, gcn_norm
 from graphmend.errors import require
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 Self = TypeVar("Self", bound=nn.Module)
 
 
-def remember(init: Callable[Concatenate[Self, P], None]) -> Callable[Concatenate[Self, P], None]:
+def keeps_config(init: Callable[Concatenate[Self, P], None]) -> Callable[Concatenate[Self, P], None]:
     """Check a backbone's arguments and keep them as ``self.config``, so that a checkpoint can build it again."""
     signature = inspect.signature(init)
 
@@ -53,31 +53,8 @@ def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:
     return nn.ModuleList(nn.BatchNorm1d(channels) if batch_norm else nn.Identity() for _ in range(count))
 
 
-def normalise(norm: nn.Module, x: Tensor) -> Tensor:
-    """``norm(x)``, in which several views side by side, ``(N, views, F)``, count as more nodes."""
-    out: Tensor = norm(x) if x.dim() == 2 else norm(x.flatten(0, 1)).view_as(x)
-    return out
-
-
-_ROW_BY_ROW = (nn.Linear, nn.BatchNorm1d, nn.Identity, nn.ModuleList)
-
-
-def takes_views(model: nn.Module) -> bool:
-    """Whether nodes of several views side by side are no more than more nodes to a model in evaluation mode.
-
-    Known parts only: another may look at all nodes. Attention that is not fused would take the views apart again.
-    """
-    return all(
-        (type(m).__module__.startswith("graphmend.nn.") or type(m) in _ROW_BY_ROW)
-        and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
-        and getattr(m, "is_fused", True)
-        and not (isinstance(m, nn.BatchNorm1d) and m.running_mean is None)
-        for m in model.modules()
-    )
-
-
 def is_fixed(conv: nn.Module, norm: nn.Module) -> bool:
-    """Whether a convolution with its normalisation is a constant that nobody listens to, and may be fused."""
+    """Whether a convolution and its normalisation are constants without hooks, so that they may be fused."""
     modules = (*conv.modules(), norm)
     if any(m.training or m._forward_hooks or m._forward_pre_hooks for m in modules):
         return False
@@ -100,7 +77,7 @@ def affine(norm: nn.Module, bias: Tensor | None = None) -> tuple[Tensor | None, 
         scale = weight * (var + norm.eps).rsqrt()
         return scale, shift + scale * (-mean if bias is None else bias - mean)
 
-    return remembered("affine", (mean, var, weight, shift, *(() if bias is None else (bias,))), compute)
+    return cached("affine", (mean, var, weight, shift, *(() if bias is None else (bias,))), compute)
 
 
 class GraphConvolution(nn.Module):
@@ -116,9 +93,9 @@ class GraphConvolution(nn.Module):
         return propagate(x @ self.weight) + self.bias
 
     def hidden(self, x: Tensor, propagate: Propagation, norm: nn.Module) -> Tensor:
-        """The layer with normalisation and ReLU, fused into one where nothing is trained and nobody listens."""
+        """The layer with normalisation and ReLU, fused into one where nothing is trained and there are no hooks."""
         if not is_fixed(self, norm):
-            return F.relu(normalise(norm, self(x, propagate)))
+            return F.relu(norm(self(x, propagate)))
         scale, shift = affine(norm, self.bias)
         return propagate(x @ self.weight, scale=scale, shift=shift, relu=True)
 
@@ -144,7 +121,7 @@ class MLP(nn.Module):
     def hidden(self, x: Tensor) -> Tensor:
         """The representation before the last linear map."""
         for linear, norm in zip(self.linears, self.norms, strict=False):
-            x = F.relu(normalise(norm, linear(F.dropout(x, self.dropout, self.training))))
+            x = F.relu(norm(linear(F.dropout(x, self.dropout, self.training))))
         return x
 
     def forward(self, x: Tensor) -> Tensor:

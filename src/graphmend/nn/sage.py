@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmend.engine.adjacency import Adjacency, row_sum, spread
-from graphmend.engine.cache import remembered
-from graphmend.engine.propagation import Propagation
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.cache import cached
+from graphmend.engine.neighbours import at_targets, incoming_sum
+from graphmend.engine.propagation import Propagation, at_least_single
 from graphmend.errors import require
-from graphmend.nn.layers import affine, batch_norms, is_fixed, normalise, remember
+from graphmend.nn.layers import affine, batch_norms, is_fixed, keeps_config
 
 
 class MeanConvolution(nn.Module):
@@ -31,9 +32,9 @@ class MeanConvolution(nn.Module):
         return mean(self.neighbour(x), add=self.root(x))
 
     def hidden(self, x: Tensor, mean: Propagation, norm: nn.Module) -> Tensor:
-        """The layer with normalisation and ReLU, fused into one where nothing is trained and nobody listens."""
+        """The layer with normalisation and ReLU, fused into one where nothing is trained and there are no hooks."""
         if not is_fixed(self, norm):
-            return F.relu(normalise(norm, self(x, mean)))
+            return F.relu(norm(self(x, mean)))
         scale, shift = affine(norm)
         return mean(self.neighbour(x), add=self.root(x), scale=scale, shift=shift, relu=True)
 
@@ -45,7 +46,7 @@ class SAGE(nn.Module):
     the number of edges with a non-zero weight, as the released GTrans code does.
     """
 
-    @remember
+    @keeps_config
     def __init__(
         self,
         in_channels: int,
@@ -83,16 +84,16 @@ class SAGE(nn.Module):
 
     def _mean(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Propagation:
         adjacency = Adjacency.of(edge_index, x.size(0))
-        dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype  # degrees want more than eight bits
+        dtype = at_least_single(x.dtype)
 
         def compute() -> Propagation:
             if edge_weight is None:
                 values = torch.ones(edge_index.size(1), dtype=dtype, device=x.device)
             else:
-                values = adjacency.order_views(edge_weight.to(dtype))
-            degree = row_sum(adjacency, values if self.mean == "weights" else (values != 0).to(dtype))
+                values = adjacency.order(edge_weight.to(dtype))
+            degree = incoming_sum(adjacency, values if self.mean == "weights" else (values != 0).to(dtype))
             inverse = degree.masked_fill(degree == 0, 1.0).reciprocal()
-            return Propagation(adjacency, values * spread(adjacency, inverse))
+            return Propagation(adjacency, values * at_targets(adjacency, inverse))
 
-        made_of = (adjacency.row,) if edge_weight is None else (adjacency.row, edge_weight)
-        return remembered(("mean", self.mean, dtype), made_of, compute)
+        tensors = (adjacency.row,) if edge_weight is None else (adjacency.row, edge_weight)
+        return cached(("mean", self.mean, dtype), tensors, compute)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.data import Data
 
-__all__ = ["fingerprint"]
+from graphmend.graph.edits import edge_attributes
+
+__all__ = ["fingerprint", "fingerprint_of"]
 
 CHUNK = 1 << 17  # words per sum
 TOGETHER = {"cpu": 1, "cuda": 64}  # chunks at a time: what a cache holds, what keeps a GPU busy
@@ -24,11 +27,16 @@ TOGETHER = {"cpu": 1, "cuda": 64}  # chunks at a time: what a cache holds, what 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     """64 hexadecimal digits for tensors with their names, types and shapes."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
-        found.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-        found.update(_sums(value.detach()).cpu().numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+        digest.update(_sums(value.detach()).cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint_of(data: Data, attributes: Collection[str] | None = None) -> str:
+    """The fingerprint of a graph: features, edges and edge attributes (all, or those named)."""
+    return fingerprint({"x": data.x, **edge_attributes(data, attributes), "edge_index": data.edge_index})
 
 
 def _sums(value: Tensor) -> Tensor:

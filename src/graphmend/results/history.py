@@ -1,108 +1,156 @@
-"""What steps and discrete graphs have found: numbers of a device, read at once or several together.
+"""What happened on the way: every step and every discrete graph that was scored.
 
-To read a number is to wait for the device. A GPU that replays recorded steps may go on ahead and be asked later.
+To read a number from a GPU is to wait for it. Unless somebody watches (a callback, a progress bar, a time limit), the
+numbers of all steps are read together at the end, and the GPU works ahead meanwhile; events on the device keep the
+time of each step.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphmend.results.adaptation import Candidate, Step
+from graphmend.engine.engine import Measured, Stopped
+from graphmend.progress import track
 
-__all__ = ["Candidates", "Steps", "Stopped"]
-
-AHEAD = 50  # steps that may be taken before somebody looks at their numbers
+__all__ = ["Candidate", "History", "Step"]
 
 _LOG = logging.getLogger(__name__)
 
 
-class Stopped(Exception):
-    """The surrogate cannot be followed any further."""
+@dataclass(frozen=True)
+class Step:
+    """One step of an adapter: what was updated and what it cost."""
+
+    index: int
+    kind: str  #: what took the step, such as "feature" or "edge"
+    loss: float
+    terms: dict[str, float]
+    gradient_norm: float
+    flipped: float  #: sum of the flip probabilities after the step
+    seconds: float  #: from the start to the end of the step
 
 
-class _Taken(NamedTuple):
+@dataclass(frozen=True)
+class Candidate:
+    """One discrete graph that was scored at the end."""
+
+    name: str
+    loss: float
+    flips: int
+
+
+class _Unread(NamedTuple):
     number: int
     kind: str
-    terms: list[str]
-    found: Tensor
-    seconds: float
+    measured: Measured
+    end: float | torch.cuda.Event
 
 
-class Steps:
-    """The history of an adaptation.
+class History:
+    """The steps and the discrete graphs of one adaptation.
 
     Args:
+        device: Where the numbers come from.
         callback: Called with every step.
+        progress: Whether to show a progress bar.
     """
 
-    def __init__(self, callback: Callable[[Step], None] | None = None) -> None:
-        self.callback = callback
-        self.read_so_far: list[Step] = []
-        self._taken: list[_Taken] = []
-
-    def note(
-        self, index: int, kind: str, terms: Iterable[str], found: Tensor, seconds: float, *, ahead: bool = False
+    def __init__(
+        self, device: torch.device, callback: Callable[[Step], None] | None = None, progress: bool = False
     ) -> None:
-        """Note a step.
+        self._callback, self._progress = callback, progress
+        self._is_watched = device.type != "cuda" or callback is not None or progress
+        self._start, self._start_event = time.perf_counter(), None if self._is_watched else _event()
+        self._read: list[Step] = []
+        self._unread: list[_Unread] = []
+        self._scored: list[tuple[str, Tensor, Tensor]] = []
+        self._candidates: list[Candidate] = []
+        self._best: tuple[float, Tensor] | None = None
 
-        Args:
-            index: Its number.
-            kind: ``"feature"`` or ``"edge"``.
-            terms: Names of the loss's terms.
-            found: Their values, the norm of the gradient, and for edges how many flip; may be overwritten afterwards.
-            seconds: When.
-            ahead: There is no hurry to read them.
-        """
-        self._taken.append(_Taken(index, kind, list(terms), found.clone() if ahead else found, seconds))
-        if not ahead or len(self._taken) == AHEAD:
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._start
+
+    def steps(self, number: int, time_limit: float | None = None, label: str = "mending") -> Iterator[int]:
+        """Count steps, with a progress bar if that was asked for, until the time is up."""
+        if time_limit is not None:
+            self._is_watched = True
+        with closing(track(range(number), label, self._progress)) as indices:
+            for index in indices:
+                if time_limit is not None and self.seconds > time_limit:
+                    _LOG.info("stopped after %d of %d steps: time_limit is %s s", index, number, time_limit)
+                    return
+                yield index
+
+    def add(self, index: int, kind: str, measured: Measured) -> None:
+        """Note a step; raises :class:`Stopped` at one whose loss or gradient is not finite."""
+        self._unread.append(_Unread(index, kind, measured, self.seconds if self._is_watched else _event()))
+        if self._is_watched:
             self.read()
 
     def read(self) -> list[Step]:
-        """All steps so far; raises :class:`Stopped` at one with a loss or a gradient that is not finite."""
-        taken, self._taken = self._taken, []
-        numbers = iter(torch.cat([step.found for step in taken]).tolist() if taken else [])
-        for index, kind, terms, _, seconds in taken:
-            values, norm = {name: next(numbers) for name in terms}, next(numbers)
-            before = self.read_so_far[-1].flipped if self.read_so_far else 0.0
-            flipped = next(numbers) if kind == "edge" else before
+        """All steps so far."""
+        unread, self._unread = self._unread, []
+        numbers = iter(torch.cat([step.measured.values for step in unread]).tolist() if unread else [])
+        for index, kind, (terms, _), end in unread:
+            values = {name: next(numbers) for name in terms}
+            norm, flipped = next(numbers), next(numbers)
             if not all(map(math.isfinite, values.values())):
                 raise Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
             if not math.isfinite(norm):
                 raise Stopped(f"the gradient is not finite at step {index}")
-            step = Step(index, kind, sum(values.values()), values, norm, flipped, seconds)
-            self.read_so_far.append(step)
+            step = Step(index, kind, sum(values.values()), values, norm, flipped, self._seconds_until(end))
+            self._read.append(step)
             _LOG.debug("%s", step)
-            if self.callback is not None:
-                self.callback(step)
-        return self.read_so_far
-
-
-class Candidates:
-    """Discrete graphs, and which of them is the best."""
-
-    def __init__(self) -> None:
-        self._read: list[Candidate] = []
-        self.best: tuple[float, Tensor] | None = None  #: the lowest loss and the flips it belongs to
-        self._tried: list[tuple[str, Tensor, Tensor]] = []
-
-    def note(self, name: str, flips: Tensor, found: Tensor, *, ahead: bool = False) -> None:
-        """Note one with its loss and the number of its flips; only the best one's flips are kept once it is read."""
-        self._tried.append((name, flips, found))
-        if not ahead:
-            self.read()
-
-    def read(self) -> list[Candidate]:
-        """All so far."""
-        tried, self._tried = self._tried, []
-        numbers = torch.stack([found for *_, found in tried]).tolist() if tried else []
-        for (name, flips, _), (loss, number) in zip(tried, numbers, strict=True):
-            self._read.append(Candidate(name, loss, int(number)))
-            if math.isfinite(loss) and (self.best is None or loss < self.best[0]):
-                self.best = loss, flips
+            if self._callback is not None:
+                self._callback(step)
         return self._read
+
+    @property
+    def finished_steps(self) -> list[Step]:
+        """The steps that have been read."""
+        return self._read
+
+    def add_candidate(self, name: str, flips: Tensor, loss: Tensor) -> None:
+        """Note a discrete graph with its loss."""
+        self._scored.append((name, flips, torch.stack([loss.double(), flips.sum(dtype=torch.float64)])))
+        if self._is_watched:
+            self.candidates()  # so that only the best one's flips are kept
+
+    def candidates(self) -> list[Candidate]:
+        """All discrete graphs so far."""
+        scored, self._scored = self._scored, []
+        numbers = torch.stack([pair for *_, pair in scored]).tolist() if scored else []
+        for (name, flips, _), (loss, number) in zip(scored, numbers, strict=True):
+            self._candidates.append(Candidate(name, loss, int(number)))
+            if math.isfinite(loss) and (self._best is None or loss < self._best[0]):
+                self._best = loss, flips
+        return self._candidates
+
+    def best(self) -> Tensor | None:
+        """The flips with the lowest loss; ``None`` if there was nothing to choose from."""
+        if self.candidates() and self._best is None:
+            raise Stopped("the surrogate loss of every discrete graph is not finite")
+        return None if self._best is None else self._best[1]
+
+    def _seconds_until(self, end: float | torch.cuda.Event) -> float:
+        if isinstance(end, float):
+            return end
+        assert self._start_event is not None
+        return float(self._start_event.elapsed_time(end)) / 1000.0
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event

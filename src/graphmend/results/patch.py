@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, require
-from graphmend.graph.edits import edge_attribute_names
+from graphmend.graph.edits import edge_attributes
 from graphmend.io.files import digest, read_safetensors, write_safetensors
-from graphmend.results.fingerprint import fingerprint
+from graphmend.results.fingerprint import fingerprint_of
 
 FORMAT = "graphmend-patch-4"
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -50,7 +49,7 @@ class Patch:
         """The patch that gives ``data`` the features ``x``, which the mended graph takes over, and other edges."""
         bits = _as_bits(data.x) ^ _as_bits(x)
         rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
-        attributes = _edge_attributes(data)
+        attributes = edge_attributes(data)
         patch = cls(
             before=fingerprint_of(data),
             rows=rows,
@@ -63,7 +62,9 @@ class Patch:
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
-        _same(fingerprint_of(data), self.before, "was made for another graph; apply it to the graph it came from")
+        _require_same(
+            fingerprint_of(data), self.before, "was made for another graph; apply it to the graph it came from"
+        )
         return self._apply(data, self._flip(data.x))
 
     def revert(self, data: Data) -> Data:
@@ -76,18 +77,18 @@ class Patch:
         removed = self.removed.to(data.x.device)
         old = torch.ones(kept + self.num_removed, dtype=torch.bool, device=data.x.device)
         old[removed] = False
-        for name, value in _edge_attributes(data, self.removed_attributes).items():
+        for name, value in edge_attributes(data, self.removed_attributes).items():
             full = value.new_empty((old.numel(), *value.shape[1:]))
             full[old] = value[:kept]
             full[removed] = self.removed_attributes[name].to(value.device)
             _set_edge_attribute(out, name, full)
-        _same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
+        _require_same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
         return out
 
     def _fits(self, data: Data) -> bool:
         """Whether there is a place for everything; that all is what it was shows in the fingerprint."""
         bits, total = _as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
-        edges = _edge_attributes(data, self.removed_attributes)
+        edges = edge_attributes(data, self.removed_attributes)
         return (
             total >= self.num_removed
             and bool((self.removed < total).all())
@@ -102,7 +103,7 @@ class Patch:
         out.x = x
         keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
         keep[self.removed.to(data.x.device)] = False
-        for name, value in _edge_attributes(data).items():
+        for name, value in edge_attributes(data).items():
             _set_edge_attribute(out, name, torch.cat([value[keep], self.added_attributes[name].to(value.device)]))
         return out
 
@@ -153,10 +154,10 @@ class Patch:
         tensors, metadata = read_safetensors(path)
         try:
             header = json.loads(metadata.get("graphmend", "{}"))
-            found = header.get("format") if isinstance(header, dict) else None
-            older = isinstance(found, str) and found.startswith("graphmend-patch-") and found != FORMAT
-            require(not older, f"{path} is a patch of the format {found}, this version reads {FORMAT}; mend again")
-            is_patch = found == FORMAT
+            version = header.get("format") if isinstance(header, dict) else None
+            older = isinstance(version, str) and version.startswith("graphmend-patch-") and version != FORMAT
+            require(not older, f"{path} is a patch of the format {version}, this version reads {FORMAT}; mend again")
+            is_patch = version == FORMAT
             require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
             whole = header["checksum"] == digest(tensors, str(header["before"]))
             require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
@@ -172,27 +173,12 @@ class Patch:
             raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
 
 
-def fingerprint_of(data: Data, attributes: Collection[str] | None = None) -> str:
-    """The fingerprint of features, edges and edge attributes (all, or those named)."""
-    return fingerprint({"x": data.x, **_edge_attributes(data, attributes), "edge_index": data.edge_index})
-
-
-def _same(found: str, expected: str, otherwise: str) -> None:
-    require(found == expected, f"this patch (graph {expected[:12]}) {otherwise} (this one is {found[:12]})")
+def _require_same(actual: str, expected: str, otherwise: str) -> None:
+    require(actual == expected, f"this patch (graph {expected[:12]}) {otherwise} (this one is {actual[:12]})")
 
 
 def _as_bits(x: Tensor) -> Tensor:
     return x.view(_INTEGER[x.element_size()])
-
-
-def _edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
-    """Every edge-level tensor with edges first, ``edge_index`` included, by name.
-
-    What is edge-level shows in the sizes, and those may coincide by chance once edges are gone: of a mended graph, the
-    attributes are those with the ``names`` the original had.
-    """
-    chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
-    return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
 
 
 def _kinds(attributes: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:

@@ -3,7 +3,7 @@
 ``Supervised(train_mask) + 0.01 * Contrastive(DropEdge(0.5))`` is a surrogate like any other.
 """
 
-from graphmend.surrogates.base import Backbone, Custom, Scaled, Sum, Surrogate
+from graphmend.surrogates.base import Backbone, Custom, Scaled, Sum, Surrogate, embed_views
 from graphmend.surrogates.contrastive import Contrastive
 from graphmend.surrogates.registry import SURROGATES, surrogate_of
 from graphmend.surrogates.supervised import Supervised
@@ -17,5 +17,6 @@ __all__ = [
     "Sum",
     "Supervised",
     "Surrogate",
+    "embed_views",
     "surrogate_of",
 ]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
-from graphmend.engine.autograd import apply
-from graphmend.engine.ops import cosine_gradients, cosines
-from graphmend.engine.view_batch import embeddings
-from graphmend.surrogates.base import Backbone, Surrogate
+from graphmend.contracts import Backbone, View
+from graphmend.engine.cosine import mean_cosines
+from graphmend.surrogates.base import Surrogate, embed_views
 from graphmend.transforms.views.drop_edge import DropEdge
 from graphmend.transforms.views.shuffle import Shuffle
-from graphmend.transforms.views.view import View
+
+__all__ = ["Contrastive"]
 
 
 @dataclass(frozen=True)
@@ -40,30 +39,10 @@ class Contrastive(Surrogate):
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``pull`` and ``push``."""
-        z, positive, negative = embeddings(model, [data, self.view(data, generator), Shuffle()(data, generator)])
-        to_positive, to_negative = distances(z, positive, negative)
+        z, positive, negative = embed_views(model, [data, self.view(data, generator), Shuffle()(data, generator)])
+        to_positive, to_negative = 1.0 - mean_cosines(z, positive, negative)
         return {"pull": to_positive, "push": -to_negative}
 
-
-def distances(z: Tensor, *others: Tensor) -> Tensor:
-    r"""Mean cosine distance :math:`\frac1N \sum_i (1 - \cos(z_i, u_i))` of the rows of ``z`` from those of each of the
-    others; a zero row has cosine 0 with all.
-    """
-    means: Tensor = apply(_MeanCosines, z, *others)
-    return 1.0 - means
-
-
-class _MeanCosines(torch.autograd.Function):
-    r"""With :math:`\partial u_i = \frac{1}{N |u_i|} \left(\hat v_i - \cos_i \hat u_i\right)` for the rows of a pair."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, *others: Tensor) -> Tensor:
-        inverses, found = cosines(z, *others)
-        ctx.save_for_backward(z, *others, inverses, found)
-        return found.mean(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        *matrices, inverses, found = ctx.saved_tensors
-        return cosine_gradients(*matrices, inverses=inverses, cosines=found, steps=grad / found.size(1))
+    def signature(self) -> Hashable:
+        """The kind of the view matters."""
+        return Contrastive, type(self.view)

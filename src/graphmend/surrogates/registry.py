@@ -11,7 +11,8 @@ from graphmend.errors import GraphMendError, choose
 from graphmend.surrogates.base import Backbone, Custom, Surrogate
 from graphmend.surrogates.contrastive import Contrastive
 
-SURROGATES: dict[str, type[Contrastive]] = {"contrastive": Contrastive}
+SURROGATES: dict[str, type[Surrogate]] = {"contrastive": Contrastive}
+"""Those that can be made by name alone; :class:`Supervised` needs a mask."""
 
 
 def surrogate_of(spec: Surrogate | str | Callable[[Backbone, Data], Tensor]) -> Surrogate:

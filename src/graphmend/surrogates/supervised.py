@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.contracts import Backbone
 from graphmend.errors import require
-from graphmend.surrogates.base import Backbone, Surrogate
+from graphmend.surrogates.base import Surrogate
 
 
 @dataclass(frozen=True, eq=False)

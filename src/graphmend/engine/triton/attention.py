@@ -1,15 +1,14 @@
 """The kernels of :mod:`graphmend.engine.attention` for NVIDIA GPUs, written in Triton.
 
-Like a sparse product (:mod:`graphmend.engine.triton.spmm`): a program takes a few rows, for one head of one view, and
-gathers a few neighbours of each at a time; hubs have programs of their own. Attention is never stored, both directions
-of the gradient compute it again from the scores, their maximum and the sum of each row.
+As in a sparse product (:mod:`graphmend.engine.triton.spmm`), a program takes a few rows, here for one head, and gathers
+a few neighbours of each at a time; hubs have programs of their own. Attention is never stored: both directions of the
+gradient compute it again from the scores, their maximum and the sum of each row.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 import triton
@@ -17,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmend.engine.ops import Pattern
-from graphmend.engine.triton.spmm import HEAVY, pieces, power_of_2, rows_of_program, where_it_lies
+from graphmend.engine.triton.launch import ceil_div, on_its_device, power_of_2, rows_of_program
+from graphmend.engine.tuning import HUB_DEGREE
 
 __all__ = ["by_column", "by_row", "forward"]
 
@@ -35,24 +35,23 @@ def _neighbours(x, node, present, column, width):
 
 @triton.jit
 def _forward_kernel(
-    crow, col, weight, h, source, target, out, top, inverse, rows, number, entries, heads, groups, width, slope,
+    crow, col, weight, h, source, target, out, top, inverse, rows, number, heads, width, slope,
     heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    group = tl.program_id(1)
-    weight += (group // heads).to(tl.int64) * entries
+    head = tl.program_id(1)
     row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     row = row.to(tl.int64)
     column = tl.arange(0, block)
-    place = (row * groups + group)[:, None] * width + column[None, :]
+    place = (row * heads + head)[:, None] * width + column[None, :]
     both = there[:, None] & (column < width)[None, :]
-    mine = tl.load(target + row * groups + group, mask=there, other=0.0)
-    most = _leaky(tl.load(source + row * groups + group, mask=there, other=0.0) + mine, slope)
+    mine = tl.load(target + row * heads + head, mask=there, other=0.0)
+    most = _leaky(tl.load(source + row * heads + head, mask=there, other=0.0) + mine, slope)
     total = tl.full((many,), 1.0, dtype=tl.float32)
     gathered = tl.load(h + place, mask=both, other=0.0)
     for first in range(0, tl.max(stop - start, axis=0), tile):
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
         present = entry < stop[:, None]
-        neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * groups + group
+        neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
         value = tl.load(weight + entry, mask=present, other=0.0)
         score = _leaky(tl.load(source + neighbour, mask=present, other=0.0) + mine[:, None], slope)
         higher = tl.maximum(most, tl.max(tl.where(value > 0, score, float("-inf")), axis=1))
@@ -64,26 +63,22 @@ def _forward_kernel(
         most = higher
     scale = 1.0 / (total + 1e-16)
     tl.store(out + place, gathered * scale[:, None], mask=both)
-    tl.store(top + row * groups + group, most, mask=there)
-    tl.store(inverse + row * groups + group, scale, mask=there)
+    tl.store(top + row * heads + head, most, mask=there)
+    tl.store(inverse + row * heads + head, scale, mask=there)
 
 
 @triton.jit
 def _row_kernel(
     crow, col, weight, h, source, target, top, inverse, grad, out, inner, grad_target, grad_weight,
-    rows, number, entries, heads, groups, width, slope, want: tl.constexpr,
+    rows, number, heads, width, slope, want: tl.constexpr,
     heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    view = tl.program_id(1)
-    weight += view.to(tl.int64) * entries
-    grad_weight += view.to(tl.int64) * entries
     row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     row = row.to(tl.int64)
     column = tl.arange(0, block)
     both = there[:, None] & (column < width)[None, :]
     for head in range(heads):
-        group = view * heads + head
-        node = row * groups + group
+        node = row * heads + head
         place = node[:, None] * width + column[None, :]
         slopes_in = tl.load(grad + place, mask=both, other=0.0)
         dot = tl.sum(slopes_in * tl.load(out + place, mask=both, other=0.0), axis=1)
@@ -92,12 +87,12 @@ def _row_kernel(
         scale = tl.load(inverse + node, mask=there, other=0.0)
         before = tl.load(source + node, mask=there, other=0.0) + mine
         own = tl.exp(_leaky(before, slope) - most) * scale
-        found = own * (tl.sum(slopes_in * tl.load(h + place, mask=both, other=0.0), axis=1) - dot)
-        total = tl.where(before > 0, found, found * slope)
+        flow_own = own * (tl.sum(slopes_in * tl.load(h + place, mask=both, other=0.0), axis=1) - dot)
+        total = tl.where(before > 0, flow_own, flow_own * slope)
         for first in range(0, tl.max(stop - start, axis=0), tile):
             entry = start[:, None] + first + tl.arange(0, tile)[None, :]
             present = entry < stop[:, None]
-            neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * groups + group
+            neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
             theirs = _neighbours(h, neighbour, present, column, width)
             raw = tl.load(source + neighbour, mask=present, other=0.0) + mine[:, None]
             share = tl.exp(tl.minimum(_leaky(raw, slope) - most[:, None], 40.0)) * scale[:, None]
@@ -114,15 +109,14 @@ def _row_kernel(
 @triton.jit
 def _column_kernel(
     crow, col, weight, h, source, target, top, inverse, grad, inner, grad_h, grad_source,
-    rows, number, entries, heads, groups, width, slope,
+    rows, number, heads, width, slope,
     heavy: tl.constexpr, listed: tl.constexpr, many: tl.constexpr, tile: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    group = tl.program_id(1)
-    weight += (group // heads).to(tl.int64) * entries
+    head = tl.program_id(1)
     row, there, start, stop = rows_of_program(crow, rows, number, listed, heavy, many)
     row = row.to(tl.int64)
     column = tl.arange(0, block)
-    node = row * groups + group
+    node = row * heads + head
     place = node[:, None] * width + column[None, :]
     both = there[:, None] & (column < width)[None, :]
     mine = tl.load(source + node, mask=there, other=0.0)
@@ -131,13 +125,13 @@ def _column_kernel(
     before = mine + tl.load(target + node, mask=there, other=0.0)
     own = tl.exp(_leaky(before, slope) - tl.load(top + node, mask=there, other=0.0))
     own *= tl.load(inverse + node, mask=there, other=0.0)
-    found = own * (tl.sum(slopes_in * features, axis=1) - tl.load(inner + node, mask=there, other=0.0))
-    total = tl.where(before > 0, found, found * slope)
+    flow_own = own * (tl.sum(slopes_in * features, axis=1) - tl.load(inner + node, mask=there, other=0.0))
+    total = tl.where(before > 0, flow_own, flow_own * slope)
     gathered = slopes_in * own[:, None]
     for first in range(0, tl.max(stop - start, axis=0), tile):
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
         present = entry < stop[:, None]
-        neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * groups + group
+        neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
         theirs = _neighbours(grad, neighbour, present, column, width)
         raw = mine[:, None] + tl.load(target + neighbour, mask=present, other=0.0)
         share = tl.exp(tl.minimum(_leaky(raw, slope) - tl.load(top + neighbour, mask=present, other=0.0), 40.0))
@@ -151,73 +145,60 @@ def _column_kernel(
     tl.store(grad_source + node, total, mask=there)
 
 
-class _Shape(NamedTuple):
-    nodes: int
-    views: int
-    heads: int
-    width: int
-
-    @classmethod
-    def of(cls, h: Tensor) -> _Shape:
-        nodes, *views, heads, width = h.shape
-        return cls(nodes, views[0] if views else 1, heads, width)
-
-    def launches(self, pattern: Pattern) -> Iterator[tuple[int, dict[str, int]]]:
-        """How many programs take the ordinary rows, how many the hubs, and how each of them goes about it."""
-        block = power_of_2(self.width)
-        light = (False, self.nodes, max(1, min(4, 128 // block)), 8, 1)
-        for listed, rows, many, tile, warps in (light, (True, pattern.hubs.numel(), 1, max(8, 4096 // block), 4)):
-            if rows > 0:
-                how = {"number": rows, "listed": listed, "many": many, "tile": tile, "block": block}
-                yield pieces(rows, many), {**how, "heavy": HEAVY, "num_warps": warps}
+def _launches(h: Tensor, pattern: Pattern) -> Iterator[tuple[int, dict[str, int]]]:
+    """How many programs take the ordinary rows, how many the hubs, and with which constants."""
+    nodes, _, width = h.shape
+    block = power_of_2(width)
+    light = (False, nodes, max(1, min(4, 128 // block)), 8, 1)
+    for listed, rows, many, tile, warps in (light, (True, pattern.hubs.numel(), 1, max(8, 4096 // block), 4)):
+        if rows > 0:
+            constants = {"number": rows, "listed": listed, "many": many, "tile": tile, "block": block}
+            yield ceil_div(rows, many), {**constants, "heavy": HUB_DEGREE, "num_warps": warps}
 
 
-@where_it_lies
+@on_its_device
 def forward(
     h: Tensor, source: Tensor, target: Tensor, weight: Tensor, pattern: Pattern, slope: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What every node gathers, the maximum of its scores and the inverse of their sum."""
-    shape = _Shape.of(h)
+    _, heads, width = h.shape
     out, top, inverse = torch.empty_like(h), torch.empty_like(source), torch.empty_like(source)
-    for programs, how in shape.launches(pattern):
-        _forward_kernel[(programs, shape.views * shape.heads)](
+    for programs, constants in _launches(h, pattern):
+        _forward_kernel[(programs, heads)](
             pattern.crow, pattern.col, weight, h, source, target, out, top, inverse, pattern.hubs,
-            entries=weight.size(-1), heads=shape.heads, groups=shape.views * shape.heads, width=shape.width,
-            slope=slope, **how,
+            heads=heads, width=width, slope=slope, **constants,
         )  # fmt: skip
     return out, top, inverse
 
 
-@where_it_lies
+@on_its_device
 def by_row(
     grad: Tensor, out: Tensor, weight: Tensor, h: Tensor, source: Tensor, target: Tensor, top: Tensor, inverse: Tensor,
     pattern: Pattern, slope: float, want: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Gradients that add up over the incoming edges: D, that of the targets' share and, if wanted, of the weights."""
-    shape = _Shape.of(h)
+    _, heads, width = h.shape
     inner, grad_target = torch.empty_like(source), torch.empty_like(source)
     grad_weight = torch.empty_like(weight) if want else weight  # nothing is written without
-    for programs, how in shape.launches(pattern):
-        _row_kernel[(programs, shape.views)](
+    for programs, constants in _launches(h, pattern):
+        _row_kernel[(programs,)](
             pattern.crow, pattern.col, weight, h, source, target, top, inverse, grad, out, inner, grad_target,
-            grad_weight, pattern.hubs, entries=weight.size(-1), heads=shape.heads, groups=shape.views * shape.heads,
-            width=shape.width, slope=slope, want=want, **how,
+            grad_weight, pattern.hubs, heads=heads, width=width, slope=slope, want=want, **constants,
         )  # fmt: skip
     return inner, grad_target, grad_weight if want else None
 
 
-@where_it_lies
+@on_its_device
 def by_column(
     grad: Tensor, inner: Tensor, weight: Tensor, h: Tensor, source: Tensor, target: Tensor, top: Tensor,
     inverse: Tensor, pattern: Pattern, slope: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients that add up over the outgoing edges, of h and of the sources' share; pattern and weight transposed."""
-    shape = _Shape.of(h)
+    _, heads, width = h.shape
     grad_h, grad_source = torch.empty_like(h), torch.empty_like(source)
-    for programs, how in shape.launches(pattern):
-        _column_kernel[(programs, shape.views * shape.heads)](
+    for programs, constants in _launches(h, pattern):
+        _column_kernel[(programs, heads)](
             pattern.crow, pattern.col, weight, h, source, target, top, inverse, grad, inner, grad_h, grad_source,
-            pattern.hubs, entries=weight.size(-1), heads=shape.heads, groups=shape.views * shape.heads,
-            width=shape.width, slope=slope, **how,
+            pattern.hubs, heads=heads, width=width, slope=slope, **constants,
         )  # fmt: skip
     return grad_h, grad_source

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphmend.engine.triton.spmm import pieces, power_of_2, where_it_lies
+from graphmend.engine.triton.launch import ceil_div, on_its_device, power_of_2
 
 __all__ = ["cosine_gradients", "cosines"]
 
@@ -28,15 +28,15 @@ def _cosine_kernel(
     column = tl.arange(0, block)
     there = row < nodes
     both = there[:, None] & (column < width)[None, :]
-    a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0).to(tl.float32)
-    b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0).to(tl.float32)
+    a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0)
+    b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0)
     scale_a, scale_b = _inverse_norm(a), _inverse_norm(b)
     a *= scale_a[:, None]
     tl.store(inverses + row, scale_a, mask=there)
     tl.store(inverses + nodes + row, scale_b, mask=there)
     tl.store(cosines + row, tl.sum(a * (b * scale_b[:, None]), axis=1), mask=there)
     if two:
-        c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0).to(tl.float32)
+        c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0)
         scale_c = _inverse_norm(c)
         tl.store(inverses + 2 * nodes + row, scale_c, mask=there)
         tl.store(cosines + nodes + row, tl.sum(a * (c * scale_c[:, None]), axis=1), mask=there)
@@ -56,38 +56,37 @@ def _cosine_gradient_kernel(
     a = tl.load(z + row[:, None] * stride_z + column[None, :], mask=both, other=0.0) * scale_a[:, None]
     scale_b = tl.load(inverses + nodes + row, mask=there, other=0.0)
     b = tl.load(u + row[:, None] * stride_u + column[None, :], mask=both, other=0.0) * scale_b[:, None]
-    found = tl.load(cosines + row, mask=there, other=0.0)[:, None]
+    cosine = tl.load(cosines + row, mask=there, other=0.0)[:, None]
     step = tl.load(steps)
-    kind = grads.dtype.element_ty
-    tl.store(grads + size + place, ((a - found * b) * (step * scale_b)[:, None]).to(kind), mask=both)
-    total = (b - found * a) * step
+    tl.store(grads + size + place, ((a - cosine * b) * (step * scale_b)[:, None]), mask=both)
+    total = (b - cosine * a) * step
     if two:
         scale_c = tl.load(inverses + 2 * nodes + row, mask=there, other=0.0)
         c = tl.load(v + row[:, None] * stride_v + column[None, :], mask=both, other=0.0) * scale_c[:, None]
-        other = tl.load(cosines + nodes + row, mask=there, other=0.0)[:, None]
+        cosine = tl.load(cosines + nodes + row, mask=there, other=0.0)[:, None]
         step = tl.load(steps + 1)
-        tl.store(grads + 2 * size + place, ((a - other * c) * (step * scale_c)[:, None]).to(kind), mask=both)
-        total += (c - other * a) * step
-    tl.store(grads + place, (total * scale_a[:, None]).to(kind), mask=both)
+        tl.store(grads + 2 * size + place, ((a - cosine * c) * (step * scale_c)[:, None]), mask=both)
+        total += (c - cosine * a) * step
+    tl.store(grads + place, (total * scale_a[:, None]), mask=both)
 
 
-@where_it_lies
+@on_its_device
 def cosines(z: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse norms of the rows of all matrices (0 for zero rows), and the cosine of each of ``z`` with the others'."""
     nodes, width = z.shape
     matrices = [_rows_in_one_piece(t) for t in (z, *others)]
     inverses = torch.empty((len(matrices), nodes), dtype=torch.float32, device=z.device)
-    found = torch.empty((len(others), nodes), dtype=torch.float32, device=z.device)
+    values = torch.empty((len(others), nodes), dtype=torch.float32, device=z.device)
     tile, block = _rows_at_a_time(width)
     three = (*matrices, z)[:3]
-    _cosine_kernel[(pieces(nodes, tile),)](
-        *three, inverses, found, nodes, width, *(t.stride(0) for t in three),
+    _cosine_kernel[(ceil_div(nodes, tile),)](
+        *three, inverses, values, nodes, width, *(t.stride(0) for t in three),
         two=len(others) == 2, tile=tile, block=block,
     )  # fmt: skip
-    return inverses, found
+    return inverses, values
 
 
-@where_it_lies
+@on_its_device
 def cosine_gradients(
     z: Tensor, *others: Tensor, inverses: Tensor, cosines: Tensor, steps: Tensor
 ) -> tuple[Tensor, ...]:
@@ -96,7 +95,7 @@ def cosine_gradients(
     three = (*(_rows_in_one_piece(t) for t in (z, *others)), z)[:3]
     grads = torch.empty((1 + len(others), nodes, width), dtype=z.dtype, device=z.device)
     tile, block = _rows_at_a_time(width)
-    _cosine_gradient_kernel[(pieces(nodes, tile),)](
+    _cosine_gradient_kernel[(ceil_div(nodes, tile),)](
         *three, inverses, cosines, steps, grads, nodes, width, nodes * width, *(t.stride(0) for t in three),
         two=len(others) == 2, tile=tile, block=block,
     )  # fmt: skip

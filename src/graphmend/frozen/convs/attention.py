@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from graphmend.engine.adjacency import at_columns, at_rows, edge_softmax, head_sum, spmm
 from graphmend.engine.attention import attend
+from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, incoming_sum, spmm
 from graphmend.errors import require
 from graphmend.frozen.convs.edges import FLOOR, Edges, power
 
@@ -96,16 +96,16 @@ def transformer_conv(
     query, key, value = (
         lin(x).view(-1, conv.heads, conv.out_channels) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
     )
-    key = at_columns(edges.adjacency, key.flatten(1)).view(-1, conv.heads, conv.out_channels)
+    key = at_sources(edges.adjacency, key.flatten(1)).view(-1, conv.heads, conv.out_channels)
     attr = None
     if edge_attr is not None:
         attr = conv.lin_edge(edges.adjacency.order(edge_attr)).view_as(key)
         key = key + attr
-    query = at_rows(edges.adjacency, query.flatten(1)).view_as(key)
+    query = at_targets(edges.adjacency, query.flatten(1)).view_as(key)
     score = (query * key).sum(-1) / math.sqrt(conv.out_channels)
     out, attention = _attend(conv, edges, value, score, None)
     if attr is not None:
-        out = out + head_sum(edges.adjacency, attention.unsqueeze(-1) * attr)
+        out = out + incoming_sum(edges.adjacency, attention.unsqueeze(-1) * attr)
     out = out.flatten(1) if conv.concat else out.mean(dim=1)
     if not conv.root_weight:
         return out
@@ -126,8 +126,8 @@ def _edges(conv: MessagePassing, edges: Edges) -> Edges:
 
 def _from_both_ends(edges: Edges, source: Tensor, target: Tensor) -> Tensor:
     adjacency, shape = edges.adjacency, source.shape[1:]
-    found = at_columns(adjacency, source.flatten(1)) + at_rows(adjacency, target.flatten(1))
-    return found.view(-1, *shape)
+    both = at_sources(adjacency, source.flatten(1)) + at_targets(adjacency, target.flatten(1))
+    return both.view(-1, *shape)
 
 
 def _attributes(conv: MessagePassing, edges: Edges, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,7 @@ def _attributes(conv: MessagePassing, edges: Edges, edge_attr: Tensor) -> tuple[
     if not isinstance(conv.fill_value, str):
         fill = torch.as_tensor(conv.fill_value, dtype=attr.dtype, device=attr.device)
         return attr, fill.expand(adjacency.num_nodes, attr.size(1))
-    loop_attr = head_sum(adjacency, edges.presence.unsqueeze(-1) * attr)
+    loop_attr = incoming_sum(adjacency, edges.presence.unsqueeze(-1) * attr)
     if conv.fill_value == "mean":
         loop_attr = loop_attr * power(edges.degree(), -1.0).unsqueeze(-1)
     return attr, loop_attr
@@ -149,7 +149,7 @@ def _attend(
     """The attention-weighted sum of the neighbours' values, ``(N, heads, channels)``, and the attention."""
     adjacency = edges.adjacency
     attention, loop = edge_softmax(adjacency, score, edges.presence, loop_score)
-    if loop is None:  # the first edge of a node takes all attention at once: no slope to follow from there
+    if loop is None:  # the first edge of a node takes all attention at once, so there is no slope to follow
         empty = edges.degree() <= FLOOR
         attention = attention.masked_fill(empty.index_select(0, adjacency.row).unsqueeze(-1), 0.0)
     attention = F.dropout(attention, conv.dropout, conv.training)

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch_geometric.nn import Linear
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from graphmend.engine.adjacency import Adjacency, row_sum
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.neighbours import incoming_sum
+from graphmend.engine.propagation import at_least_single
+from graphmend.engine.shared_features import METADATA, as_tensor, placeholder
 from graphmend.errors import require
 
-__all__ = ["FLOOR", "Edges", "linear_around", "power"]
+__all__ = ["FLOOR", "Aggregated", "Edges", "power"]
 
 FLOOR = 1e-12
 """A degree up to this counts as 0: its inverse square would overflow single precision in a gradient."""
@@ -63,7 +66,7 @@ class Edges(NamedTuple):
         )
         adjacency = Adjacency.of(edge_index, num_nodes)
         origin = (presence, edge_index) if edge_weight is None else (presence, edge_index, edge_weight)
-        dtype = torch.float32 if x.dtype == torch.bfloat16 else x.dtype  # degrees want more than eight bits
+        dtype = at_least_single(x.dtype)
         presence = adjacency.order(presence.to(dtype))
         if edge_weight is None:
             return cls(adjacency, presence, None, origin)
@@ -79,18 +82,51 @@ class Edges(NamedTuple):
 
     def degree(self) -> Tensor:
         """The number of incoming edges per node, fractions included."""
-        return row_sum(self.adjacency, self.presence)
+        return incoming_sum(self.adjacency, self.presence)
 
 
-def linear_around(lin: Any, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
-    """``lin(hop(x))`` for a linear hop; with the weights first where that is narrower and nobody listens in."""
-    weight = getattr(lin, "weight", None)
-    heard = lin._forward_hooks or lin._forward_pre_hooks
-    if type(lin) not in (nn.Linear, Linear) or heard or weight is None or weight.size(0) >= weight.size(1):
-        out: Tensor = lin(hop(x))
-        return out
-    out = hop(F.linear(x, weight))
-    return out if lin.bias is None else out + lin.bias
+class Aggregated(Tensor):
+    r"""What a linear hop makes of features, not computed yet.
+
+    A linear map of it is taken before the hop where that is narrower, :math:`(A X) W = A (X W)`, so that the map of
+    shared features is looked up, too. Everything else works on the computed result.
+    """
+
+    _x: Tensor
+    _hop: Callable[[Tensor], Tensor]
+    _result: Tensor | None
+
+    @classmethod
+    def of(cls, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
+        """``hop(x)``."""
+        self: Aggregated = placeholder(cls, x, x.size(0))  # type: ignore[assignment]
+        self._x, self._hop, self._result = x, hop, None
+        return self
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Linear maps before the hop; everything else after it."""
+        kwargs = kwargs or {}
+        first = args[0] if args else None
+        if isinstance(first, Aggregated):
+            if func in METADATA:
+                with torch._C.DisableTorchFunctionSubclass():
+                    return func(*args, **kwargs)
+            if func is F.linear and not kwargs and args[1].size(0) < args[1].size(1):
+                out = first._hop(F.linear(first._x, args[1]))
+                return out if len(args) < 3 or args[2] is None else out + args[2]
+        return func(*tree_map_only(Aggregated, _computed, args), **tree_map_only(Aggregated, _computed, kwargs))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """Only code that would lose the gradient gets here."""
+        raise TypeError(f"{func} cannot take a sum over neighbours that is not computed yet")
+
+
+def _computed(x: Aggregated) -> Tensor:
+    if x._result is None:
+        x._result = x._hop(as_tensor(x._x))
+    return x._result
 
 
 def power(degree: Tensor, exponent: float) -> Tensor:

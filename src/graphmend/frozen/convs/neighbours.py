@@ -13,10 +13,10 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation
 
-from graphmend.engine.adjacency import spread
-from graphmend.engine.cache import remembered
+from graphmend.engine.cache import cached
+from graphmend.engine.neighbours import at_targets
 from graphmend.engine.propagation import Propagation
-from graphmend.frozen.convs.edges import Edges, linear_around, power
+from graphmend.frozen.convs.edges import Aggregated, Edges, power
 
 __all__ = ["gin_conv", "graph_conv", "sage_conv"]
 
@@ -31,7 +31,7 @@ def graph_conv(
 ) -> Tensor:
     """``GraphConv``: ``W_rel aggregate(x) + W_root x``."""
     edges = Edges.of(presence, x, edge_index, edge_weight, size)
-    out: Tensor = linear_around(conv.lin_rel, x, lambda h: _aggregate(conv, edges, h)) + conv.lin_root(x)
+    out: Tensor = conv.lin_rel(Aggregated.of(x, lambda h: _aggregate(conv, edges, h))) + conv.lin_root(x)
     return out
 
 
@@ -45,7 +45,7 @@ def sage_conv(
     """``SAGEConv``: ``W_l aggregate(x) + W_r x``, projected before and normalised after if the layer says so."""
     edges = Edges.of(presence, x, edge_index, size=size)
     source: Tensor = conv.lin(x).relu() if conv.project else x
-    out = linear_around(conv.lin_l, source, lambda h: _aggregate(conv, edges, h))
+    out: Tensor = conv.lin_l(Aggregated.of(source, lambda h: _aggregate(conv, edges, h)))
     if conv.root_weight:
         out = out + conv.lin_r(x)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
@@ -60,17 +60,17 @@ def gin_conv(
 ) -> Tensor:
     """``GINConv``: ``nn((1 + eps) x + aggregate(x))``."""
     edges = Edges.of(presence, x, edge_index, size=size)
-    out: Tensor = conv.nn(_aggregate(conv, edges, x, (1 + conv.eps) * x))
+    out: Tensor = conv.nn(Aggregated.of(x, lambda h: _aggregate(conv, edges, h, (1 + conv.eps) * h)))
     return out
 
 
 def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor, add: Tensor | None = None) -> Tensor:
     if isinstance(conv.aggr_module, MeanAggregation):
         name = ("mean", edges.adjacency.num_nodes, edges.presence.dtype)
-        return remembered(name, edges.origin, lambda: _mean(edges))(x, add=add)
+        return cached(name, edges.origin, lambda: _mean(edges))(x, add=add)
     return Propagation(edges.adjacency, edges.weight)(x, add=add)
 
 
 def _mean(edges: Edges) -> Propagation:
     inverse = power(edges.degree(), -1.0)
-    return Propagation(edges.adjacency, edges.weight * spread(edges.adjacency, inverse))
+    return Propagation(edges.adjacency, edges.weight * at_targets(edges.adjacency, inverse))

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from graphmend.engine.adjacency import row_sum
-from graphmend.engine.cache import remembered
+from graphmend.engine.cache import cached
+from graphmend.engine.neighbours import incoming_sum
 from graphmend.engine.propagation import Propagation, normalised, pagerank
 from graphmend.errors import require
-from graphmend.frozen.convs.edges import Edges, linear_around, power
+from graphmend.frozen.convs.edges import Aggregated, Edges, power
 
 __all__ = ["appnp", "cheb_conv", "gcn_conv", "sg_conv", "tag_conv"]
 
@@ -36,7 +36,7 @@ def appnp(
     propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
     if not conv.training:
         return propagate.polynomial(x, pagerank(conv.K, conv.alpha, x.device).to(x.dtype))
-    start, propagate = x, propagate.multiplied_out
+    start = x
     for _ in range(conv.K):
         # as in the original, what one step drops stays dropped
         loop = None if propagate.loop is None else F.dropout(propagate.loop, conv.dropout)
@@ -51,7 +51,8 @@ def sg_conv(
     """``SGConv``: ``A_hat^K x W + b``."""
     propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
     power_only = torch.eye(conv.K + 1, dtype=x.dtype, device=x.device)[conv.K]
-    return linear_around(conv.lin, x, lambda h: propagate.polynomial(h, power_only))
+    out: Tensor = conv.lin(Aggregated.of(x, lambda h: propagate.polynomial(h, power_only)))
+    return out
 
 
 def tag_conv(
@@ -87,11 +88,11 @@ def cheb_conv(
 
 
 def _propagation(conv: MessagePassing, edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:
-    """The adjacency a layer multiplies with, worked out once for all layers that see the same edges."""
+    """The adjacency a layer multiplies with, computed once for all layers that see the same edges."""
     if not getattr(conv, "normalize", True):
         return Propagation(edges.adjacency, edges.weight)
     kind = ("symmetric", add_self_loops, improved, edges.adjacency.num_nodes, edges.presence.dtype)
-    return remembered(kind, edges.origin, lambda: _symmetric(edges, add_self_loops, improved))
+    return cached(kind, edges.origin, lambda: _symmetric(edges, add_self_loops, improved))
 
 
 def _symmetric(edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:
@@ -108,7 +109,7 @@ def _symmetric(edges: Edges, add_self_loops: bool, improved: bool = False) -> Pr
         values, is_loop = edges.without_loops().weight, adjacency.is_loop
         loop = torch.full_like(loop, 2.0 if improved else 1.0)
         loop = loop.index_put((adjacency.row[is_loop].long(),), edges.own_weight[is_loop])
-    scale = power(row_sum(adjacency, values) + loop, -0.5)
+    scale = power(incoming_sum(adjacency, values) + loop, -0.5)
     values = scale.index_select(0, adjacency.row) * values * scale.index_select(0, adjacency.col)
     return Propagation(adjacency, values, loop * scale.square())
 

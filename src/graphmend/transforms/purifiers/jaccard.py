@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.frozen.edge_weights import without_edges
 from graphmend.graph.checks import check_graph
+from graphmend.graph.edits import without_edges
 
 __all__ = ["Jaccard", "edge_similarity"]
 

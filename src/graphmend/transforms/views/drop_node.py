@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.data import Data
 
+from graphmend.engine.shared_features import scaled_rows
 from graphmend.errors import require
 
 
@@ -24,5 +25,5 @@ class DropNode:
         """A copy with some nodes blank."""
         keep = torch.rand(data.x.size(0), generator=generator, device=data.x.device) >= self.p
         out = copy.copy(data)
-        out.x = data.x * keep.to(data.x.dtype).unsqueeze(-1)
+        out.x = scaled_rows(data.x, keep.to(data.x.dtype).unsqueeze(-1))
         return out

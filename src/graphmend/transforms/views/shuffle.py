@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.data import Data
 
-from graphmend.engine.shared_features import permuted
+from graphmend.engine.shared_features import shuffled
 
 
 @dataclass(frozen=True)
@@ -19,5 +19,5 @@ class Shuffle:
         """A copy in which every node has the features of a random other one."""
         order = torch.randperm(data.x.size(0), generator=generator, device=data.x.device)
         out = copy.copy(data)
-        out.x = permuted(data.x, order)
+        out.x = shuffled(data.x, order)
         return out

@@ -1,21 +1,15 @@
-"""What a view is."""
+"""Views drop edges by giving them the weight 0."""
 
 from __future__ import annotations
 
 import copy
-from typing import Protocol
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.contracts import View
 
-class View(Protocol):
-    """A random augmentation of a graph that keeps its nodes in place."""
-
-    def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
-        """An augmented copy of ``data``."""
-        ...
+__all__ = ["View", "with_edges"]
 
 
 def with_edges(data: Data, keep: Tensor) -> Data:

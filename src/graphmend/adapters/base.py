@@ -1,0 +1,223 @@
+"""The shell of every adapter: check, freeze or copy, adapt, predict; and if that fails, change nothing and say why."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.engine.engine import MODES, Engine, Report, Stopped
+from graphmend.engine.memory import check_memory
+from graphmend.errors import listed, require
+from graphmend.frozen import FrozenGNN
+from graphmend.frozen.restore import plain, untouched_rng
+from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.edge_flips import EdgeFlips
+from graphmend.graph.limits import Limits
+from graphmend.graph.relaxed import RelaxedGraph
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.history import History, Step
+from graphmend.results.patch import Patch
+from graphmend.surrogates.base import Surrogate
+
+__all__ = ["Adapter", "Change", "Task"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Change:
+    """What an adapter wants to change; whatever is ``None`` stays as it is.
+
+    Args:
+        x: New features.
+        removed: Positions of the edges that go.
+        added: Edges that come, ``(2, m)``.
+        logits: The model's output on the changed graph, if the adapter knows it.
+        report: How it was computed.
+    """
+
+    x: Tensor | None = None
+    removed: Tensor | None = None
+    added: Tensor | None = None
+    logits: Tensor | None = None
+    report: Report | None = None
+
+
+@dataclass
+class Task:
+    """What an adapter works on.
+
+    Args:
+        model: The caller's model, to be read only, or the adapter's own copy if it ``changes_model``.
+        data: The graph, to be read only.
+        limits: What may not change.
+        seed: Seed of everything random.
+        generator: Source of everything random, seeded.
+        history: Where steps and discrete graphs are noted.
+        mode: ``"auto"``, or ``"eager"`` for the plain way.
+    """
+
+    model: nn.Module
+    data: Data
+    limits: Limits
+    seed: int
+    generator: torch.Generator
+    history: History
+    mode: str = "auto"
+    frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
+
+    def relaxed(self, flips: EdgeFlips | None = None) -> RelaxedGraph:
+        """The graph with its features, and edges that may flip, as variables."""
+        return RelaxedGraph(self.data, flips, weighted=self.require_frozen().takes_edge_weights)
+
+    def engine(self, surrogate: Surrogate, graph: RelaxedGraph) -> Engine:
+        """An engine for a loss on the variables of a graph, once it is clear that they fit into the memory."""
+        frozen = self.require_frozen()
+        entries = graph.edge_index.size(1)
+        check_memory(graph.x, entries, frozen.width)
+        key = surrogate.signature()
+        abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
+        if graph.x.is_cuda:
+            frozen.prepare(graph.edge_index)
+        sizes = (graph.x.shape, graph.x.dtype, graph.x.device, entries, None if graph.p is None else graph.p.numel())
+        return Engine(
+            frozen,
+            surrogate,
+            graph,
+            generator=self.generator,
+            seed=self.seed,
+            abilities=abilities,
+            kernels=(frozen.signature, key, *sizes),
+            hidden=frozen.width,
+            mode=self.mode,
+        )
+
+    def require_frozen(self) -> FrozenGNN:
+        """The frozen model."""
+        require(self.frozen is not None, "an adapter that changes the model has no frozen one; use task.model")
+        assert self.frozen is not None
+        return self.frozen
+
+
+class Adapter(ABC):
+    """Base of adapters: a new one writes :meth:`adapt`, and has checks, restoring, history and patches from here."""
+
+    changes_model: ClassVar[bool] = False  #: whether ``adapt`` is given a copy of the model to change
+    embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
+
+    @abstractmethod
+    def adapt(self, task: Task) -> Change:
+        """Find a change; raise :class:`Stopped` with the reason if there is none to be had."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        limits: Limits | None = None,
+        seed: int = 0,
+        progress: bool = False,
+        callback: Callable[[Step], None] | None = None,
+        mode: str = "auto",
+    ) -> Adaptation:
+        """Adapt; ``model``, ``data`` and all random number generators are left as they were.
+
+        Args:
+            model: A trained model, any PyG module.
+            data: The test graph. Labels are read only by a surrogate that was given a label mask.
+            limits: What may not change.
+            seed: Seed of everything random.
+            progress: Show a progress bar.
+            callback: Called after every step.
+            mode: ``"eager"`` computes the plain way, without sharing, stacking or recording anything; the results are
+                the same to float rounding.
+
+        Returns:
+            The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
+            gradient is not finite, the graph is returned unchanged with the reason.
+        """
+        check_graph(data)
+        limits = Limits() if limits is None else limits
+        require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
+        limits.check(data)
+        is_seed = isinstance(seed, int) and 0 <= seed < 2**63
+        require(is_seed, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
+        require(mode in MODES, f"unknown mode {mode!r}; choose one of {listed(MODES)}")
+        data = plain(data)
+        device = data.x.device
+        with torch.cuda.device_of(data.x):  # type: ignore[no-untyped-call]
+            generator = torch.Generator(device=device).manual_seed(seed)
+            history = History(device, callback, progress)
+            task = Task(model, data, limits.to(device), seed, generator, history, mode)
+            if self.changes_model:
+                return self._with_changed_model(task)
+            with FrozenGNN(model, data, embedding=self.embedding, seed=seed, mode=mode) as frozen:
+                task.frozen = frozen
+                return _finish(task, frozen, self._attempt(task))
+
+    def _with_changed_model(self, task: Task) -> Adaptation:
+        original = task.model
+        task.model = copy.deepcopy(original)
+        with untouched_rng(task.seed):
+            change = self._attempt(task)
+        model = original if isinstance(change, Stopped) else task.model
+        with FrozenGNN(model, task.data, seed=task.seed, mode=task.mode) as frozen:
+            return _finish(task, frozen, change)
+
+    def _attempt(self, task: Task) -> Change | Stopped:
+        try:
+            change = self.adapt(task)
+            task.history.read()
+            task.history.candidates()
+        except Stopped as stopped:
+            try:
+                task.history.read()  # an earlier step may have been the true reason
+            except Stopped as earlier:
+                return earlier
+            return stopped
+        return change
+
+
+def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped) -> Adaptation:
+    """The changed graph with its logits, or the unchanged one if there is a reason."""
+    if isinstance(change, Change):
+        try:
+            return _changed(task, frozen, change)
+        except Stopped as stopped:
+            change = stopped
+    _LOG.warning("the graph is left as it was: %s", change)
+    return _changed(task, frozen, Change(), reason=str(change))
+
+
+@torch.no_grad()
+def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None = None) -> Adaptation:
+    data, history = task.data, task.history
+    none = data.edge_index[:, :0]
+    x = data.x.clone() if change.x is None else change.x.detach()
+    if change.x is not None and not is_finite(x):
+        raise Stopped("the mended features are not finite; take a smaller lr_feature")
+    removed = none[0] if change.removed is None else change.removed
+    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added)
+    logits = frozen.predict(mended) if change.logits is None else change.logits
+    finite = logits.isfinite()
+    if reason is None and not bool(finite.all()) and not torch.equal(finite, frozen.predict(data).isfinite()):
+        raise Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
+    return Adaptation(
+        frozen.model,
+        mended,
+        logits,
+        patch,
+        history.finished_steps,
+        history.candidates(),
+        reason=reason,
+        seconds=history.seconds,
+        engine=change.report or Report(),
+    )

@@ -1,0 +1,70 @@
+"""The five contracts on one screen. Anything that keeps one of them works with everything else.
+
+An implementation needs no base class for them; :class:`graphmend.surrogates.Surrogate` and
+:class:`graphmend.adapters.Adapter` are there because they save work. ``docs/extending.md`` has an example of each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Generator, Tensor, nn
+from torch_geometric.data import Data
+
+if TYPE_CHECKING:
+    from graphmend.datasets.splits import Splits
+    from graphmend.results.adaptation import Adaptation
+
+__all__ = ["Adapter", "Backbone", "Surrogate", "Trainer", "Transform", "View"]
+
+
+class Backbone(Protocol):
+    """A model: logits and an embedding, for which edge weight 0 equals the edge not being there."""
+
+    def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, /) -> Tensor:
+        """Class scores, one row per node."""
+        ...
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, /) -> Tensor:
+        """Z, the second-last representation, one row per node."""
+        ...
+
+
+class Transform(Protocol):
+    """A graph from a graph; the input is left as it was."""
+
+    def __call__(self, data: Data, /) -> Data:
+        """Another graph."""
+        ...
+
+
+class View(Protocol):
+    """A random augmentation that keeps the nodes in place and draws from the generator that is passed in."""
+
+    def __call__(self, data: Data, generator: Generator | None = None, /) -> Data:
+        """An augmented copy."""
+        ...
+
+
+class Surrogate(Protocol):
+    """A loss without test labels: a pure function of its arguments, random only through the generator."""
+
+    def terms(self, model: Backbone, data: Data, generator: Generator | None = None, /) -> dict[str, Tensor]:
+        """The named parts whose sum is the loss."""
+        ...
+
+
+class Trainer(Protocol):
+    """Trains a model."""
+
+    def __call__(self, model: nn.Module, splits: Splits, /) -> nn.Module:
+        """The trained model."""
+        ...
+
+
+class Adapter(Protocol):
+    """Makes a trained model and a test graph fit each other; the caller's model and graph are left as they were."""
+
+    def __call__(self, model: nn.Module, data: Data, /, **call: Any) -> Adaptation:
+        """A model and a graph that go together."""
+        ...

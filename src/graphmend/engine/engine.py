@@ -1,0 +1,323 @@
+"""The engine: losses, steps and predictions of one graph, as fast as its model and its loss allow.
+
+An algorithm says what it wants (:meth:`Engine.descend`, :meth:`Engine.loss`, :meth:`Engine.predict`); the engine knows
+how to get it quickly. It looks at what a model and a loss can do, never at what they are: sharing the products of the
+features is tried on a few nodes and compared with the plain way (:mod:`graphmend.engine.trials`), recording is tried
+when the first steps are taken and the first replay is compared with a plain call, and both findings are kept for the
+next graph of the same model. With ``mode="eager"`` all of it is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.contracts import Backbone, Surrogate
+from graphmend.engine.cuda_graphs import Recorder
+from graphmend.engine.linear_maps import LinearMaps, RowGradient
+from graphmend.engine.memory import give_back_if_scarce, keeping_memory
+from graphmend.engine.optimizers import EdgeStep, FeatureStep
+from graphmend.engine.shared_features import SharedFeatures
+from graphmend.engine.tuning import RECORDED_ENTRIES
+from graphmend.errors import GraphMendError, require
+
+__all__ = ["MODES", "Abilities", "Engine", "Measured", "Report", "Stopped", "Variables"]
+
+MODES = ("auto", "eager")
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The loss cannot be followed any further; the message says why."""
+
+
+class Variables(Protocol):
+    """A relaxed graph: what is learned, and the graph that it stands for."""
+
+    x: Tensor  #: the features, a leaf
+
+    @property
+    def p(self) -> Tensor | None:
+        """The edge variables, a leaf, or ``None`` where edges stay."""
+        ...
+
+    def presence(self, flips: Tensor | None = None) -> Tensor | None:
+        """One weight per edge of the current ``p``, or of a discrete choice."""
+        ...
+
+    def as_data(self, x: Tensor, presence: Tensor | None) -> Data:
+        """The graph with these features and edge weights."""
+        ...
+
+
+@dataclass
+class Abilities:
+    """What was found out about a model and a loss, for the next graph; ``None`` has not been tried yet."""
+
+    why_not_shared: str | None = None
+    is_sharing_tried: bool = False
+    why_not_recorded: str | None = None
+    is_recording_verified: bool = False
+
+
+class Report(NamedTuple):
+    """How an adaptation was computed, and why not faster."""
+
+    shared_features: bool = False
+    stacked_views: bool = False
+    recorded: bool = False
+    reasons: dict[str, str] = {}  # noqa: RUF012
+
+
+class Measured(NamedTuple):
+    """Numbers of one step, on the device: the terms of the loss, the norm of the gradient, the sum of ``p``."""
+
+    terms: tuple[str, ...]
+    values: Tensor
+
+
+@dataclass
+class _Loss:
+    total: Tensor
+    terms: dict[str, Tensor]
+    maps: LinearMaps | None = field(default=None)
+
+
+class Engine:
+    """Computes for one graph; use it as a context manager.
+
+    Args:
+        model: The frozen model. Recordings live as long as its ``module``; ``stacked_views`` goes into the report.
+        surrogate: The loss.
+        graph: The variables.
+        generator: Source of the views.
+        seed: Seed of the views under which discrete graphs are compared.
+        abilities: What is known about model and loss.
+        kernels: Tells apart what needs other GPU kernels.
+        hidden: Width of the model's representations, for an estimate of the memory.
+        mode: ``"auto"``, or ``"eager"`` for the plain way.
+    """
+
+    def __init__(
+        self,
+        model: Backbone,
+        surrogate: Surrogate,
+        graph: Variables,
+        *,
+        generator: torch.Generator,
+        seed: int = 0,
+        abilities: Abilities | None = None,
+        kernels: tuple[Any, ...] = (),
+        hidden: int = 1,
+        mode: str = "auto",
+    ) -> None:
+        self.model, self.surrogate, self.graph = model, surrogate, graph
+        self.generator, self.seed, self.hidden, self.mode = generator, seed, hidden, mode
+        self.abilities = Abilities() if abilities is None else abilities
+        is_auto = mode == "auto"
+        shares = is_auto and self.abilities.is_sharing_tried and self.abilities.why_not_shared is None
+        self._maps = LinearMaps(graph.x) if shares else None
+        self._edges = graph.as_data(graph.x, None).edge_index.size(1)
+        may_record = is_auto and graph.x.is_cuda and self._edges < RECORDED_ENTRIES
+        module = getattr(model, "module", None)
+        if may_record and isinstance(module, nn.Module) and self.abilities.why_not_recorded is None:
+            self._recorder: Recorder | None = Recorder(module, [generator], kernels)
+        else:
+            self._recorder = None
+        self._was_recorded = False
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self.mode == "auto":
+            self._stack.enter_context(keeping_memory(self.graph.x, self._edges, self.hidden))
+        if self._recorder is not None:
+            self._stack.callback(self._recorder.forget)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether steps are recorded, or will be as soon as their kernels have run once."""
+        return self._recorder is not None and self._recorder.failure is None
+
+    def report(self) -> Report:
+        """How everything so far was computed."""
+        reasons = {}
+        if self._maps is None:
+            reasons["shared_features"] = self.abilities.why_not_shared or f"mode is {self.mode!r}"
+        if not self._was_recorded and self.graph.x.is_cuda:
+            large = "too few steps were taken" if self._edges < RECORDED_ENTRIES else "the graph is large"
+            reasons["recorded"] = self.abilities.why_not_recorded or large
+        stacked = bool(getattr(self.model, "stacked_views", False))
+        return Report(self._maps is not None and self._maps.is_used, stacked, self._was_recorded, reasons)
+
+    def descend(self, step: FeatureStep | EdgeStep) -> Measured:
+        """Take a step down the loss along ``step.variable``; the loss is that before the step."""
+        with self._wanting_gradients(step.variable):
+            loss = self._recorded_loss()
+            values = self._run(step.kind, lambda: self._follow(loss, step))
+        give_back_if_scarce()
+        return Measured(tuple(loss.terms), values.clone() if self.is_recording else values)
+
+    @torch.no_grad()
+    def loss(self, flips: Tensor) -> Tensor:
+        """The loss of a discrete graph, under the same views for all; the variables stay as they are."""
+        give_back_if_scarce()
+        self.generator.manual_seed(self.seed)
+        p = self.graph.p
+        if not self.is_recording or p is None:
+            return self._loss(self.graph.presence(flips)).total
+        kept = p.clone()  # a recording reads p from where it is
+        p.copy_(flips)
+        total = self._run("loss", self._loss).total.clone()
+        p.copy_(kept)
+        return total
+
+    @torch.no_grad()
+    def predict(self, flips: Tensor | None) -> Tensor:
+        """The model's output on the graph with a discrete choice of edges."""
+        if self._recorder is not None:
+            self._recorder.forget()
+            self._maps = None if self._maps is None else LinearMaps(self.graph.x)
+        graph = self.graph.as_data(self._features(), self.graph.presence(flips))
+        return self.model(graph.x, graph.edge_index, graph.get("edge_weight"))
+
+    def features_changed(self) -> None:
+        """Tell that the features were changed by somebody else."""
+        if self._maps is not None:
+            self._maps.clear()
+
+    def _features(self) -> Tensor:
+        return self.graph.x if self._maps is None else SharedFeatures.of(self._maps)
+
+    def _loss(self, presence: Tensor | None = None) -> _Loss:
+        """The loss of the relaxed graph, or of one with other edge weights."""
+        if self._maps is not None:
+            if self.is_recording:
+                self._maps = LinearMaps(self.graph.x)  # a recording begins with the features
+            self._maps.begin_loss()
+        presence = self.graph.presence() if presence is None else presence
+        graph = self.graph.as_data(self._features(), presence)
+        try:
+            terms = self.surrogate.terms(self.model, graph, self.generator)
+            require(len(terms) > 0, "the surrogate has no terms; return at least one")
+            scalars = {name: _scalar(value, graph.x.device) for name, value in terms.items()}
+        except GraphMendError:
+            raise
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+        total = torch.stack(list(scalars.values())).sum()
+        return _Loss(total, {name: value.detach() for name, value in scalars.items()}, self._maps)
+
+    def _follow(self, loss: _Loss, step: FeatureStep | EdgeStep) -> Tensor:
+        """Differentiate, take the step, and collect the numbers."""
+        if isinstance(step, FeatureStep):
+            norm = self._follow_features(loss, step)
+        else:
+            norm = self._follow_edges(loss, step)
+        with torch.no_grad():
+            flipped = norm.new_zeros(()) if self.graph.p is None else self.graph.p.sum()
+            return torch.stack([*loss.terms.values(), norm, flipped])
+
+    def _follow_features(self, loss: _Loss, step: FeatureStep) -> Tensor:
+        keep, maps = self.is_recording, loss.maps
+
+        def differentiate(total: Tensor) -> RowGradient:
+            if maps is not None:
+                return maps.gradient(total, retain_graph=keep)
+            return RowGradient(
+                torch.autograd.grad(total, step.variable, allow_unused=True, retain_graph=keep)[0], None, None
+            )
+
+        gradient = _differentiated(loss.total, "features; set feature_steps=0", differentiate)
+        if maps is None or keep or step.project is not None:
+            norm = step.take(gradient)
+            self.features_changed()
+            return norm
+        return step.take(gradient, maps.refresh)
+
+    def _follow_edges(self, loss: _Loss, step: EdgeStep) -> Tensor:
+        p, keep = step.variable, self.is_recording
+        if p.numel() == 0:  # no edge may change
+            return p.new_zeros(())
+
+        def differentiate(total: Tensor) -> Tensor | None:
+            return torch.autograd.grad(total, p, allow_unused=True, retain_graph=keep)[0]
+
+        gradient = _differentiated(loss.total, "edges; set edge_steps=0", differentiate)
+        return step.take(torch.zeros_like(p) if gradient is None else gradient)
+
+    @contextmanager
+    def _wanting_gradients(self, variable: Tensor) -> Iterator[None]:
+        """Inside, the loss can be differentiated along a variable; one recorded loss serves features and edges."""
+        both = [self.graph.x] if self.graph.p is None else [self.graph.x, self.graph.p]
+        variables = both if self.is_recording else [variable]
+        for tensor in variables:
+            tensor.requires_grad_(True)
+        try:
+            yield
+        finally:
+            for tensor in variables:
+                tensor.requires_grad_(False)
+
+    def _run(self, name: str, function: Callable[[], T]) -> T:
+        """Call a function, or replay it."""
+        if self._recorder is None:
+            return function()
+        result = self._recorder(name, function)
+        self._was_recorded = self._was_recorded or self._recorder.has_recordings
+        if self._recorder.failure is not None:
+            self.abilities.why_not_recorded = self._recorder.failure
+        return result
+
+    def _recorded_loss(self) -> _Loss:
+        """The loss; the first one that is replayed for a model is compared with the plain one."""
+        is_new = self.is_recording and not self.abilities.is_recording_verified
+        generators = [self.generator, torch.cuda.default_generators[self.graph.x.get_device()]] if is_new else []
+        before = [generator.get_state() for generator in generators]
+        loss = self._run("loss", self._loss)
+        if not (is_new and self._was_recorded and self._recorder is not None):
+            return loss
+        after, replayed = [generator.get_state() for generator in generators], float(loss.total)
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+        plain = self._loss()
+        difference = abs(float(plain.total) - replayed)
+        for generator, state in zip(generators, after, strict=True):
+            generator.set_state(state)
+        if difference <= 1e-4 * max(1.0, abs(replayed)) or replayed != replayed:
+            self.abilities.is_recording_verified = True
+            return loss
+        self._was_recorded = False
+        self._recorder.give_up(f"a replayed loss differs from a plain one by {difference:.1e}")
+        self.abilities.why_not_recorded = self._recorder.failure
+        return plain
+
+
+def _scalar(value: Any, device: torch.device) -> Tensor:
+    return value.reshape(()) if isinstance(value, Tensor) else torch.as_tensor(value, device=device).reshape(())
+
+
+def _differentiated(loss: Tensor, what: str, differentiate: Callable[[Tensor], T]) -> T:
+    if not loss.requires_grad:
+        raise Stopped(f"the surrogate loss does not depend on the graph's {what}")
+    try:
+        with torch.autograd.set_multithreading_enabled(False):  # waking another thread for a GPU takes longer
+            return differentiate(loss)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise Stopped(f"the surrogate has no gradient: {type(error).__name__}: {error}") from error

@@ -1,0 +1,263 @@
+"""Trial runs of a model nobody has seen before, on a few nodes of its graph wherever that works.
+
+Each trial runs once; its result is kept in the model's :class:`~graphmend.frozen.wiring.Wiring`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.engine.engine import Abilities
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.shared_features import SharedFeatures
+from graphmend.engine.trials import why_features_are_not_shared
+from graphmend.errors import GraphMendError, require
+from graphmend.frozen.call import Caller
+from graphmend.frozen.edge_weights import Way, filtered, native, ways
+from graphmend.frozen.embedding import Tap, find_tap, named_tap
+from graphmend.frozen.wiring import OwnEmbed, Wiring
+from graphmend.graph.edits import sample, without_edges
+
+if TYPE_CHECKING:
+    from graphmend.frozen.frozen import FrozenGNN
+
+__all__ = ["Trials"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Trials:
+    """Finds out how to run a model.
+
+    Args:
+        frozen: The frozen model.
+        model: The model itself, in eval mode.
+        data: The graph.
+        wiring: Where results are kept.
+        embedding: Name of the module whose output is Z, if the user chose one.
+        seed: Seed of the edges that are dropped.
+    """
+
+    def __init__(
+        self, frozen: FrozenGNN, model: nn.Module, data: Data, wiring: Wiring, embedding: str | None, seed: int
+    ) -> None:
+        self.frozen, self.model, self.whole, self.wiring = frozen, model, data, wiring
+        self._embedding, self._seed = embedding, seed
+        self._small: Data | None = None
+
+    @property
+    def data(self) -> Data:
+        """The graph that trials run on."""
+        if self._small is None:
+            self._small = sample(self.whole) if self.wiring.runs_on_sample else self.whole
+        return self._small
+
+    @property
+    def forward(self) -> Caller:
+        """How the model is called."""
+        return Caller(self.model, self.wiring.leave_out)
+
+    def run_once(self) -> None:
+        """Does the model run on the graph at all, and does it write into its input?"""
+        if self.wiring.written is not None:
+            return
+        try:
+            self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
+            self.wiring.runs_on_sample = True
+        except Exception as error:  # a model for this very graph, or one that does not run
+            _LOG.debug("no trials on a sample: %s", _first_line(error))
+            self.wiring.runs_on_sample = False
+            self.wiring.written = self._written_on_the_whole_graph()
+        require(
+            "edge_index" not in self.wiring.written,
+            "the model writes into the edge_index it is given; make it work on a copy",
+        )
+
+    def _written_on_the_whole_graph(self) -> tuple[str, ...]:
+        try:
+            return self._written_attributes(self.forward, self.whole)
+        except GraphMendError:
+            raise
+        except Exception as error:
+            written = self._written_without_edge_attr(error)
+            if written is None:
+                raise GraphMendError(
+                    f"the model cannot run on this graph, whose x has shape {tuple(self.whole.x.shape)}: "
+                    f"{_first_line(error)}; check feature width, dtype and device"
+                ) from error
+            return written
+
+    def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
+        """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
+        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}))
+        if self.whole.get("edge_attr") is None or bare.extra == self.forward.extra:
+            return None
+        try:
+            written = self._written_attributes(bare, self.whole)
+        except Exception as again:  # edge_attr was not the reason
+            _LOG.debug("without edge_attr: %s", _first_line(again))
+            return None
+        _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", _first_line(error))
+        self.wiring.leave_out = bare.leave_out
+        return written
+
+    @torch.no_grad()
+    def _written_attributes(self, caller: Caller, graph: Data) -> tuple[str, ...]:
+        data = copy.copy(graph)
+        tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+        data.update(tensors)
+        with self.frozen.on(graph):
+            self.frozen.checked_logits(caller(data))
+        return tuple(name for name, tensor in tensors.items() if tensor._version > 0)
+
+    def way(self) -> Way:
+        """The first way in which weight 1 changes nothing and weight 0 equals the edge removed."""
+        if self.wiring.way is None:
+            candidates = ways(self.model, self.forward, self.data)
+            self.wiring.way = next((way for way in candidates if self._is_exact(way, self.forward)), filtered)
+        return self.wiring.way
+
+    @torch.no_grad()
+    def _is_exact(self, way: Way, caller: Caller) -> bool:
+        data = self.data
+        source, target = data.edge_index
+        generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
+        dropped = torch.rand(source.numel(), generator=generator, device=data.x.device) < 0.5
+        dropped |= (source != target).cumsum(0) == 1  # the first edge, so that the smallest graph drops one
+        keep = ~(dropped & (source != target))
+        ones = torch.ones_like(keep, dtype=data.x.dtype)
+        fresh = self.frozen.fresh
+        try:
+            whole, part = caller(fresh(data)), caller(fresh(without_edges(data, keep)))
+            pairs = [
+                (whole, way(self.model, caller, fresh(data), ones)),
+                (part, way(self.model, caller, fresh(data), keep.to(ones.dtype))),
+            ]
+        except Exception as error:  # the model does not take weights this way
+            _LOG.debug("%s does not work for %s: %s", way.__name__, type(self.model).__name__, error)
+            return False
+        # small beside the effect of the edges, and rounding beside the output
+        tolerance = (1e-7 if ones.dtype == torch.float64 else 1e-3) * (whole - part).abs().max()
+        tolerance = tolerance + 100 * torch.finfo(ones.dtype).eps * whole.abs().max()
+        return all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
+
+    def embedding(self) -> OwnEmbed | Tap:
+        """Where Z comes from."""
+        if self.wiring.embedding is None:
+            own = self._embedding is None and self._has_own_embed()
+            self.wiring.embedding = OwnEmbed() if own else self._find_tap()
+        return self.wiring.embedding
+
+    def _has_own_embed(self) -> bool:
+        """Whether the model has an ``embed`` method that can be called like the model."""
+        method = getattr(self.model, "embed", None)
+        if not inspect.ismethod(method):
+            return False
+        own, data = Caller(method, self.wiring.leave_out), copy.copy(self.data)
+        try:
+            with torch.enable_grad():  # even where only the value of Z is wanted
+                data.x = data.x.clone().requires_grad_().clone()
+                z = own(data)
+        except Exception as error:
+            _LOG.warning("the model's own embed is not used, it fails on this graph (%s)", _first_line(error))
+            return False
+        is_nodes = isinstance(z, Tensor) and z.dim() == 2 and z.size(0) == data.x.size(0)
+        require(is_nodes, "the model's embed does not return one row per node; name an embedding")
+        if not z.requires_grad:
+            _LOG.warning("the model's own embed is not used, it has no gradient; does it run under no_grad?")
+            return False
+        if self.way() is native and not self._is_exact(native, own):
+            _LOG.warning("the model's own embed is not used, it does not take the edge weights that its forward takes")
+            return False
+        return True
+
+    def _find_tap(self) -> Tap:
+        data, nodes = self.data, self.data.x.size(0)
+        half = torch.arange(data.edge_index.size(1), device=data.x.device) % 2 == 1
+
+        def run(graph: Data) -> Any:
+            return self.forward(self.frozen.fresh(graph))
+
+        def reacts(tap: Tap) -> bool:
+            with torch.no_grad():
+                whole = tap(self.model, lambda: run(data))
+                part = tap(self.model, lambda: run(without_edges(data, half)))
+            return not torch.equal(whole, part)
+
+        with torch.no_grad():
+            if self._embedding is not None:
+                return named_tap(self.model, self._embedding, lambda: run(data), nodes)
+            return find_tap(self.model, lambda: run(data), nodes, reacts)
+
+    @torch.no_grad()
+    def takes_shared_features(self) -> bool:
+        """Whether the model runs on :class:`SharedFeatures`; compiled models, for example, want ordinary tensors."""
+        if self.wiring.takes_shared_features is None:
+            graph = copy.copy(self.data)
+            graph.x = SharedFeatures.of(LinearMaps(self.data.x))
+            ones = torch.ones(graph.edge_index.size(1), dtype=graph.x.dtype, device=graph.x.device)
+            try:
+                self.way()(self.model, self.forward, self.frozen.fresh(graph), ones)
+                self.wiring.takes_shared_features = True
+            except Exception as error:
+                _LOG.debug("features are not shared: %s", _first_line(error))
+                self.wiring.takes_shared_features = False
+        return self.wiring.takes_shared_features
+
+    @torch.no_grad()
+    def stacks_views(self) -> bool:
+        """Whether views that go through the model together have the embeddings they have alone."""
+        if self.wiring.stacks_views is None:
+            data, generator = self.data, torch.Generator().manual_seed(self._seed)
+            order = torch.randperm(data.x.size(0), generator=generator).to(data.x.device)
+            views = []
+            for x in (data.x, data.x[order]):
+                weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
+                views.append(Data(x=x, edge_index=data.edge_index, edge_weight=weight))
+            try:
+                with self.frozen.on(data):
+                    apart = [self.frozen.embed(view.x, view.edge_index, view.edge_weight) for view in views]
+                    self.wiring.stacks_views = all(map(_is_close, apart, self.frozen.embed_stacked(views)))
+            except Exception as error:
+                _LOG.debug("views are not stacked: %s", _first_line(error))
+                self.wiring.stacks_views = False
+        return self.wiring.stacks_views
+
+    def abilities(self, surrogate: Any, key: Hashable) -> Abilities:
+        """What is known about the model with a loss, after a trial with shared features."""
+        known = self.wiring.abilities.setdefault(key, Abilities())
+        if not known.is_sharing_tried:
+            known.is_sharing_tried = True
+            known.why_not_shared = self._why_not_shared(surrogate)
+        return known
+
+    def _why_not_shared(self, surrogate: Any) -> str | None:
+        reason = "it has not been tried"
+        for data in {id(graph): graph for graph in (self.data, self.whole)}.values():
+            graph = copy.copy(data)
+            if self.way() is not filtered:
+                generator = torch.Generator().manual_seed(self._seed)
+                graph.edge_weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
+            try:
+                with self.frozen.on(data):
+                    return why_features_are_not_shared(self.frozen, surrogate, graph, self._seed)
+            except Exception as error:  # a loss for this very graph, or one that does not work at all
+                reason = _first_line(error)
+        return reason
+
+
+def _is_close(a: Tensor, b: Tensor) -> bool:
+    tolerance = 100 * torch.finfo(a.dtype).eps * max(float(a.abs().max()), 1e-6)
+    return bool((a - b).abs().max() <= tolerance)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
