@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import Tensor
-from torch_geometric.data import Data
 
-from graphmend.datasets import Splits, embedded, knn_graph, node_mask
+from graphmend.datasets import embedded, knn_graph
 from graphmend.datasets.sklearn_graphs import EMBEDDED, stratified_parts
 from graphmend.errors import GraphMendError
 
@@ -151,23 +150,6 @@ def test_stratified_parts_reject_bad_fractions() -> None:
         stratified_parts(np.array([0, 1]), (0.5, 0.4), seed=0)
 
 
-def test_unknown_name_and_empty_splits() -> None:
+def test_unknown_name() -> None:
     with pytest.raises(GraphMendError, match="breast_cancer, digits, wine"):
         embedded("iris")
-    graph = Data(x=torch.zeros(2, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    with pytest.raises(GraphMendError, match="val must hold"):
-        Splits([graph], [], [graph])
-    with pytest.raises(GraphMendError, match="unknown task"):
-        Splits([graph], [graph], [graph], task="regression")
-    with pytest.raises(GraphMendError, match="unknown metric"):
-        Splits([graph], [graph], [graph], metric="auc")
-
-
-def test_node_mask() -> None:
-    graph = Data(x=torch.zeros(3, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    assert node_mask(graph).tolist() == [True, True, True]
-    graph.mask = torch.tensor([True, False, True])
-    assert node_mask(graph) is graph.mask
-    graph.mask = torch.tensor([0, 2])
-    with pytest.raises(GraphMendError, match="index_to_mask"):
-        node_mask(graph)

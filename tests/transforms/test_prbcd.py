@@ -176,13 +176,10 @@ def victim(seed: int) -> tuple[nn.Module, Data]:
     masks = [torch.zeros(n, dtype=torch.bool).index_fill(0, part, True) for part in order.split(100)]
     parts = dict(zip(("train_mask", "val_mask", "test_mask"), masks, strict=True))
     data = Data(x=x.float(), edge_index=torch.cat([edges, edges.flip(0)], dim=1), y=y, **parts)
-    graphs = [copy.copy(data) for _ in range(3)]
-    for each, mask in zip(graphs, masks, strict=True):
-        each.mask = mask
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = GCN(8, 16, classes)
-    return ERM(epochs=60, seed=seed)(model, Splits(*([each] for each in graphs))), data
+    return ERM(epochs=60, seed=seed)(model, Splits.transductive(data)), data
 
 
 @torch.no_grad()

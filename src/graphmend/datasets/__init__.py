@@ -5,7 +5,7 @@ from graphmend.datasets.edge_attack import attack_graph
 from graphmend.datasets.registry import DATASETS, load
 from graphmend.datasets.scenarios import Scenario, abnormal_features, shift, structure_attack
 from graphmend.datasets.sklearn_graphs import embedded, knn_graph
-from graphmend.datasets.splits import Splits, node_mask
+from graphmend.datasets.splits import Splits, masked, node_mask
 
 __all__ = [
     "DATASETS",
@@ -17,6 +17,7 @@ __all__ = [
     "embedded",
     "knn_graph",
     "load",
+    "masked",
     "node_mask",
     "shift",
     "structure_attack",

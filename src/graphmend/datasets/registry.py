@@ -153,12 +153,11 @@ def _graph(data: Data, splits: Splits) -> dict[str, Any]:
 
 def _named(splits: Splits) -> Iterator[tuple[str, str, Data]]:
     names = splits.meta.get("graphs")
-    parts = {"train": splits.train, "val": splits.val, "test": splits.test}
-    alone = all(len(graphs) == 1 for graphs in parts.values()) and splits.train[0].x is splits.test[0].x
-    for part, graphs in parts.items():
+    is_one_graph = all(len(graphs) == 1 for graphs in splits.parts.values()) and splits.train[0].x is splits.test[0].x
+    for part, graphs in splits.parts.items():
         for index, data in enumerate(graphs):
             if names is not None:
                 name = names[part][index]
             else:
-                name = str(splits.meta.get("name", "graph")).replace("_", "-") if alone else f"{part} {index}"
+                name = str(splits.meta.get("name", "graph")).replace("_", "-") if is_one_graph else f"{part} {index}"
             yield part, name, data

@@ -11,8 +11,9 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import choose, require
 
 __all__ = ["EMBEDDED", "embedded", "knn_graph", "stratified_parts"]
@@ -52,14 +53,11 @@ def embedded(name: str, neighbours: int = 10) -> Splits:
         train = features[parts[0]]
         features = (features - train.mean(axis=0)) / train.std(axis=0)
     x = torch.from_numpy(features).float()
-    masks = {
-        f"{part}_mask": _to_mask(nodes, len(x)) for part, nodes in zip(("train", "val", "test"), parts, strict=True)
-    }
-    graph = Data(x=x, edge_index=knn_graph(x, neighbours), y=torch.from_numpy(labels).long(), **masks)
-    train_part, val_part, test_part = ([_scored(graph, mask)] for mask in masks.values())
-    binary = name == "breast_cancer"
+    graph = Data(x=x, edge_index=knn_graph(x, neighbours), y=torch.from_numpy(labels).long())
+    for mask, nodes in zip(MASKS, parts, strict=True):
+        graph[mask] = index_to_mask(torch.from_numpy(nodes), len(x))
     meta = {"name": name, "neighbours": neighbours, "classes": int(labels.max()) + 1, "fractions": FRACTIONS}
-    return Splits(train_part, val_part, test_part, "accuracy", "binary" if binary else "multiclass", meta)
+    return Splits.transductive(graph, task="binary" if name == "breast_cancer" else "multiclass", meta=meta)
 
 
 def knn_graph(x: Tensor, k: int) -> Tensor:
@@ -116,15 +114,3 @@ def _nearest(points: np.ndarray[Any, Any], start: int, k: int) -> np.ndarray[Any
     closer, tied = distance < limit, distance == limit
     room = k - closer.sum(axis=1, keepdims=True)
     return np.nonzero(closer | (tied & (tied.cumsum(axis=1) <= room)))[1].reshape(-1, k)
-
-
-def _to_mask(nodes: np.ndarray[Any, Any], num_nodes: int) -> Tensor:
-    mask = torch.zeros(num_nodes, dtype=torch.bool)
-    mask[torch.from_numpy(nodes)] = True
-    return mask
-
-
-def _scored(graph: Data, mask: Tensor) -> Data:
-    part = Data(**graph.to_dict())
-    part.mask = mask
-    return part

@@ -54,10 +54,9 @@ def products_size(
         "val_mask": torch.from_numpy((rank >= train) & (rank < train + val)),
         "test_mask": torch.from_numpy(rank >= train + val),
     }
-    graph = {"x": x, "edge_index": edge_index, "y": torch.from_numpy(y.astype(np.int64)), **masks}
-    parts = [[Data(**graph, mask=mask)] for mask in masks.values()]
+    graph = Data(x=x, edge_index=edge_index, y=torch.from_numpy(y.astype(np.int64)), **masks)
     meta = {"name": "products-size", "generated": True, "classes": CLASSES, "scale": scale, "seed": graph_seed}
-    return Splits(parts[0], parts[1], parts[2], meta=meta)
+    return Splits.transductive(graph, meta=meta)
 
 
 DATASETS = {

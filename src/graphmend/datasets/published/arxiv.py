@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.readers.csv_files import Array, Member, read_table
 from graphmend.datasets.readers.sources import Source, cached_arrays, download, find
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import GraphMendError, require
 from graphmend.io.files import read_arrays
 
@@ -59,37 +59,24 @@ def year_splits(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Splits:
     source, target = arrays["edge_index"].astype(np.int64)
     keys = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
     scale = np.maximum(x.sum(axis=1, keepdims=True, dtype=np.float64), 1.0)
-    masks = {
-        "train_mask": torch.from_numpy(year <= CUTS[0]),
-        "val_mask": torch.from_numpy((year > CUTS[0]) & (year <= CUTS[1])),
-        "test_mask": torch.from_numpy(year > CUTS[1]),
-    }
+    masks = dict(zip(MASKS, (year <= CUTS[0], (year > CUTS[0]) & (year <= CUTS[1]), year > CUTS[1]), strict=True))
     for name, mask in masks.items():
-        require(
-            bool(mask.any()), f"{name} is empty; the years must reach beyond {CUTS} (got {year.min()}..{year.max()})"
-        )
+        years = f"{year.min()}..{year.max()}"
+        require(bool(mask.any()), f"{name} is empty; the years must reach beyond {CUTS} (got {years})")
     graph = Data(
         x=torch.from_numpy((x / scale).astype(np.float32)),
         edge_index=torch.from_numpy(np.stack([keys % nodes, keys // nodes])),
         y=torch.from_numpy(arrays["y"].astype(np.int64)),
-        **masks,
+        **{name: torch.from_numpy(mask) for name, mask in masks.items()},
     )
-    train, val, test = ([Data(**graph.to_dict(), mask=mask)] for mask in masks.values())
-    return Splits(train, val, test, meta={**meta, **_facts(arrays), "cuts": CUTS})
+    return Splits.transductive(graph, meta={**meta, **_facts(arrays), "cuts": CUTS})
 
 
 def period_splits(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Splits:
     """The cumulative directed graphs of :data:`UPPER_YEARS`; ``mask`` selects the years since the graph before."""
-    parts: dict[str, list[Data]] = {}
-    lower = None
-    for part, years in UPPER_YEARS.items():
-        parts[part] = []
-        for upper in years:
-            parts[part].append(_until(arrays, lower, upper))
-            lower = upper
-    return Splits(
-        parts["train"], parts["val"], parts["test"], meta={**meta, **_facts(arrays), "upper_years": UPPER_YEARS}
-    )
+    uppers = [year for years in UPPER_YEARS.values() for year in years]
+    train, val, *test = (_until(arrays, *period) for period in zip([None, *uppers], uppers, strict=False))
+    return Splits([train], [val], test, meta={**meta, **_facts(arrays), "upper_years": UPPER_YEARS})
 
 
 def _until(arrays: Mapping[str, Array], lower: int | None, upper: int) -> Data:
@@ -198,11 +185,9 @@ def _measure(splits: Splits) -> dict[str, dict[str, Any]]:
 
 
 def _measure_split(splits: Splits) -> dict[str, dict[str, Any]]:
-    found = _measure(splits)
-    found["all"]["stored_edges"] = splits.test[0].num_edges
-    for part in ("train", "val", "test"):
-        found[part] = {"nodes": int(getattr(splits, part)[0].mask.sum())}
-    return found
+    statistics = _measure(splits)
+    statistics["all"]["stored_edges"] = splits.test[0].num_edges
+    return statistics | {part: {"nodes": int(graphs[0].mask.sum())} for part, graphs in splits.parts.items()}
 
 
 def _measure_periods(splits: Splits) -> dict[str, dict[str, Any]]:

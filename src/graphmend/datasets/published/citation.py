@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
 from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.readers.arrays import AGAIN, dense_rows, read_mat, read_named, undirected
 from graphmend.datasets.readers.sources import Source, find, locate
 from graphmend.datasets.sklearn_graphs import stratified_parts
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.splits import Splits, masked
 from graphmend.errors import choose, require
 
 __all__ = ["DATASETS", "citation"]
@@ -44,19 +45,14 @@ def citation(*, seed: int = 0, data_dir: str | Path | None = None, source: str =
     widths = graph.x.size(1), target.x.size(1)
     require(widths[0] == widths[1], f"the two networks have {widths[0]} and {widths[1]} features; fetch both again")
     parts = stratified_parts(graph.y.numpy(), (1 - VALIDATION, VALIDATION), seed=0)
-    held: list[Data] = []
-    for nodes in parts:
-        part = Data(**graph.to_dict())
-        part.mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
-        part.mask[torch.from_numpy(nodes)] = True
-        held.append(part)
+    train, val = (masked(graph, index_to_mask(torch.from_numpy(nodes), graph.num_nodes)) for nodes in parts)
     meta = {
         "name": "citation",
         "classes": CLASSES,
         "source": source,
         "graphs": {"train": [names[0]], "val": [names[0]], "test": [names[1]]},
     }
-    return Splits([held[0]], [held[1]], [target], metric="accuracy", task="multiclass", meta=meta)
+    return Splits([train], [val], [target], meta=meta)
 
 
 def _network(name: str, data_dir: str | Path | None) -> Data:

@@ -16,10 +16,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
 from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.readers.arrays import (
     AGAIN,
+    ROWS,
     Array,
     compressed_rows,
     node_ids,
@@ -28,7 +30,7 @@ from graphmend.datasets.readers.arrays import (
     undirected,
 )
 from graphmend.datasets.readers.sources import Source, find, locate
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.io.files import BROKEN, first_line
 
@@ -40,8 +42,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "pubmed": {"nodes": 19717, "edges": 44324, "features": 500, "classes": 3, "train": 60, "val": 500, "test": 1000},
 }
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-MASKS = ("train_mask", "val_mask", "test_mask")
-ROWS = ("x_data", "x_indices", "x_indptr", "x_shape")
 _URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 
 
@@ -60,16 +60,10 @@ def planetoid(name: str, *, seed: int = 0, data_dir: str | Path | None = None, n
     graph = planetoid_graph(name, data_dir)
     if normalise:
         graph.x = row_normalise(graph.x)
-    train, val, test = ([_scored(graph, mask)] for mask in MASKS)
     classes = PUBLISHED[name]["classes"]
-    meta = {"name": name, "classes": classes, "normalised": normalise, "graphs": {m[:-5]: [name] for m in MASKS}}
-    return Splits(train, val, test, metric="accuracy", task="multiclass", meta=meta)
-
-
-def _scored(graph: Data, mask: str) -> Data:
-    part = Data(**graph.to_dict())
-    part.mask = graph[mask]
-    return part
+    graphs = {part: [name] for part in ("train", "val", "test")}
+    meta = {"name": name, "classes": classes, "normalised": normalise, "graphs": graphs}
+    return Splits.transductive(graph, meta=meta)
 
 
 def row_normalise(x: Tensor) -> Tensor:
@@ -121,11 +115,11 @@ def _published_graph(name: str, data_dir: str | Path | None) -> Data:
     y[: len(y_rest)], y[test] = y_rest.argmax(axis=1), y_tail.argmax(axis=1)
     edge_index = _edges(files["graph"], nodes)
     val_end = min(len(y_train) + 500, rest.shape[0])
-    masks = {mask: torch.zeros(nodes, dtype=torch.bool) for mask in MASKS}
-    masks["train_mask"][: len(y_train)] = True
-    masks["val_mask"][len(y_train) : val_end] = True
-    masks["test_mask"][torch.from_numpy(test)] = True
-    return Data(x=torch.from_numpy(x), edge_index=edge_index, y=torch.from_numpy(y), **masks)
+    graph = Data(x=torch.from_numpy(x), edge_index=edge_index, y=torch.from_numpy(y))
+    parts = (torch.arange(len(y_train)), torch.arange(len(y_train), val_end), torch.from_numpy(test))
+    for mask, members in zip(MASKS, parts, strict=True):
+        graph[mask] = index_to_mask(members, nodes)
+    return graph
 
 
 def _source(name: str, part: str) -> Source:
