@@ -20,9 +20,9 @@ from torch_geometric.data import Data
 from graphmend.datasets.published.citation import citation
 from graphmend.datasets.published.fb100 import COLUMNS, SCHOOLS, fb100, one_hot
 from graphmend.datasets.published.photo import photo_graph
-from graphmend.datasets.published.planetoid import planetoid, planetoid_graph, read_pickle, row_normalise
+from graphmend.datasets.published.planetoid import planetoid, planetoid_graph, read_pickle
 from graphmend.datasets.published.twitch import COUNTRIES, twitch
-from graphmend.datasets.readers.arrays import undirected
+from graphmend.datasets.readers.arrays import row_normalise, undirected_edges
 from graphmend.datasets.readers.lazy import LazyGraphs
 from graphmend.errors import GraphMendError
 from graphmend.graph.checks import check_graph
@@ -34,10 +34,10 @@ nowhere = nowhere_fixture
 
 def test_undirected_edges_are_sorted_without_loops_and_duplicates() -> None:
     source, target = np.array([2, 0, 1, 0, 3, 3], dtype=np.uint16), np.array([0, 1, 0, 1, 3, 2], dtype=np.uint16)
-    edges = undirected(Path("file"), source, target, 4)
+    edges = undirected_edges(Path("file"), source, target, 4)
     assert edges.tolist() == [[0, 0, 1, 2, 2, 3], [1, 2, 0, 0, 3, 2]] and edges.dtype == torch.int64
-    assert undirected(Path("file"), source[:0], target[:0], 4).shape == (2, 0)
-    assert undirected(Path("file"), source[4:5], target[4:5], 4).shape == (2, 0)
+    assert undirected_edges(Path("file"), source[:0], target[:0], 4).shape == (2, 0)
+    assert undirected_edges(Path("file"), source[4:5], target[4:5], 4).shape == (2, 0)
 
 
 def old_pickle(value: Any) -> bytes:
@@ -242,15 +242,16 @@ def test_twitch(nowhere: Path) -> None:
 
 
 TWITCH_DAMAGE: dict[str, tuple[str, bytes, str]] = {
-    "no column": ("target.csv", b"id,days,views\n1,2,3\n", "target.csv has no column mature and no new_id"),
-    "no edge column": ("edges.csv", b"from\n1\n", "edges.csv has no column to"),
-    "short line": ("edges.csv", b"from,to\n1\n", "line 2 has no to"),
+    "no column": ("target.csv", b"id,days,views\n1,2,3\n", "target.csv has no column 'mature' .its first line is"),
+    "no edge column": ("edges.csv", b"from\n1\n", "edges.csv has no column 'to'"),
+    "short line": ("edges.csv", b"from,to\n1\n", "edges.csv cannot be read as csv"),
     "node out of range": ("edges.csv", b"from,to\n1,3\n", "names node 3, but the nodes are 0 to 2"),
-    "not a number": ("edges.csv", b"from,to\n1,x\n", "has 'x' where a node number should be"),
+    "not a number": ("edges.csv", b"from,to\n1,x\n", "edges.csv cannot be read as csv .*'x'"),
     "not UTF-8": ("edges.csv", b"from,to\n1,\xff\xfe\n", "is not UTF-8 text"),
     "flag": ("target.csv", b"mature,new_id\nmaybe,0\n", "has mature = 'maybe', not True or False"),
     "numbering": ("target.csv", b"mature,new_id\nTrue,0\nTrue,7\n", "does not number its 2 nodes from 0"),
-    "empty": ("target.csv", b"", "has no column mature"),
+    "empty": ("target.csv", b"", "has no column 'mature'"),
+    "no rows": ("target.csv", b"mature,new_id\n", "target.csv holds no rows"),
     "feature out of range": ("features.json", b'{"0": [3170]}', "names feature .3170., but they are 0 to 3169"),
     "feature node": ("features.json", b'{"9": [1]}', "names node 9"),
     "no JSON": ("features.json", b'{"0": [1', "is no JSON of feature lists"),
