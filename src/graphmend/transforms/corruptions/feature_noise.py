@@ -1,4 +1,4 @@
-"""Abnormal features: some nodes' features replaced by something else."""
+"""Abnormal features: replace the features of some nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FeatureNoise:
     r"""Replace the features of a share of the nodes.
 
     Of the :math:`n` candidate nodes the first :math:`\lfloor \text{ratio} \cdot n \rfloor` of a seeded permutation are
-    replaced, with whatever random numbers that takes from the same NumPy generator. The default,
+    replaced, and all further random numbers come from the same NumPy generator. The default,
     :math:`\mathcal{N}(0, \sigma^2)` noise, is that of the abnormal-feature experiments of
     `GTrans <https://arxiv.org/abs/2210.03561>`_. The result marks the nodes in a boolean ``abnormal``. The input is
     left as it was.
@@ -75,7 +75,7 @@ class FeatureNoise:
             require(fits, f"nodes must have one entry per node (got {self.nodes.numel()} for {size} nodes)")
         candidates = np.arange(size) if self.nodes is None else self.nodes.nonzero().view(-1).cpu().numpy()
         rng = np.random.RandomState(self.seed)
-        count = math.floor(self.ratio * len(candidates) + 1e-9)  # 0.3 * 10 must give 3, whatever floats say
+        count = math.floor(self.ratio * len(candidates) + 1e-9)  # so that 0.3 * 10 gives 3 despite rounding errors
         chosen = torch.from_numpy(rng.permutation(candidates)[:count]).to(x.device)
         changed = copy.copy(data)
         changed.x = x.index_copy(0, chosen, KINDS[self.kind](self, x, chosen, rng))

@@ -1,4 +1,4 @@
-"""What a view is."""
+"""The contract of views."""
 
 from __future__ import annotations
 
