@@ -222,6 +222,6 @@ DATASETS = {
         "chosen by options: features, structure, classes, size",
         csbm,
         generated=True,
-        note="contextual stochastic block model; options of graphmend.datasets.generated.csbm.csbm",
+        note="contextual stochastic block model; options of graphmend.datasets.csbm",
     )
 }
