@@ -1,4 +1,4 @@
-"""Where a number comes from: versions, device, seed."""
+"""The provenance of a stored result: versions, device, seed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Plots of stored results; nothing is computed here."""
+"""Plots of results."""

@@ -84,7 +84,7 @@ def test_a_download_is_checked_and_kept_in_the_cache(nowhere: Path, monkeypatch:
     assert not target.exists() and not temporary_files(cache_dir())
     assert locate(source, nowhere) == target and target.read_bytes() == b"published"
     origin.unlink()
-    assert locate(source, nowhere) == target  # found from now on
+    assert locate(source, nowhere) == target  # from the cache from now on
 
 
 @pytest.mark.parametrize(

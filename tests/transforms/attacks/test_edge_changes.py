@@ -41,7 +41,7 @@ def check(before: Data, after: Data, budget: int | None = None) -> int:
     assert after.is_undirected()
     assert after.is_coalesced()
     old, new = pairs(before.edge_index), pairs(after.edge_index)
-    assert {i for i, j in old if i == j} == {i for i, j in new if i == j}  # self-loops neither made nor lost
+    assert {i for i, j in old if i == j} == {i for i, j in new if i == j}  # self-loops neither added nor removed
     assert budget is None or len(old ^ new) <= budget
     for key in set(before.keys()) - {"edge_index"}:
         assert after[key] is before[key]
