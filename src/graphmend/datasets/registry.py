@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,26 +23,11 @@ from graphmend.datasets.published.fb100 import DATASETS as FB100
 from graphmend.datasets.published.planetoid import DATASETS as PLANETOID
 from graphmend.datasets.published.twitch import DATASETS as TWITCH
 from graphmend.datasets.readers.sources import find
-from graphmend.datasets.sklearn_graphs import embedded
+from graphmend.datasets.sklearn_graphs import DATASETS as SKLEARN
 from graphmend.datasets.splits import Splits
 from graphmend.errors import choose, listed, require
 
 __all__ = ["DATASETS", "availability", "compare", "load", "measured", "missing_files", "statistics"]
-
-
-def _embedded(name: str, *, seed: int = 0, data_dir: str | Path | None = None, neighbours: int = 10) -> Splits:
-    """A data set that ships with scikit-learn, for which neither ``seed`` nor ``data_dir`` matters."""
-    return embedded(name, neighbours)
-
-
-def _embedded_entry(name: str, nodes: int, features: int, classes: int) -> Dataset:
-    return Dataset(
-        name,
-        "none (scenarios of the demo)",
-        functools.partial(_embedded, name.replace("-", "_")),
-        published={name: {"nodes": nodes, "features": features, "classes": classes}},
-        note="scikit-learn's own set as a graph of nearest neighbours",
-    )
 
 
 DATASETS: dict[str, Dataset] = {
@@ -55,9 +39,7 @@ DATASETS: dict[str, Dataset] = {
     **PLANETOID,  # cora, citeseer, pubmed
     **ARXIV,  # arxiv
     **CITATION,  # citation
-    "digits": _embedded_entry("digits", 1797, 64, 10),
-    "breast-cancer": _embedded_entry("breast-cancer", 569, 30, 2),
-    "wine": _embedded_entry("wine", 178, 13, 3),
+    **SKLEARN,  # digits, breast-cancer, wine
     **CSBM,  # csbm
     **ARXIV_SIZE,  # arxiv-size and its periods
     **ELLIPTIC_SIZE,  # elliptic-size

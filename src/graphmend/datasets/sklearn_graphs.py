@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
+from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.edges import undirected
 from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import choose, require
 from graphmend.io.files import Array
 
-__all__ = ["EMBEDDED", "embedded", "knn_graph", "stratified_parts"]
+__all__ = ["DATASETS", "EMBEDDED", "embedded", "knn_graph", "stratified_parts"]
 
 EMBEDDED: dict[str, Callable[..., Any]] = {
     "digits": load_digits,
@@ -33,8 +36,7 @@ def embedded(name: str, neighbours: int = 10) -> Splits:
 
     The graph joins every sample to its ``neighbours`` nearest ones. The split (20 / 40 / 40 %, stratified) is always
     the same. Pixels of the digits are divided by 16; the other two sets are standardised by the mean and standard
-    deviation of the training nodes. The three graphs share their tensors and differ in ``mask``; all carry
-    ``train_mask``, ``val_mask`` and ``test_mask`` as well.
+    deviation of the training nodes.
 
     Args:
         name: ``"digits"`` (1,797 nodes, 64 features, 10 classes), ``"breast_cancer"`` (569, 30, 2) or ``"wine"``
@@ -115,3 +117,24 @@ def _nearest(points: Array, rows: Array, k: int) -> Array:
     closer, tied = distance < limit, distance == limit
     missing = k - closer.sum(axis=1, keepdims=True)
     return np.nonzero(closer | (tied & (tied.cumsum(axis=1) <= missing)))[1].reshape(-1, k)
+
+
+def _load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, neighbours: int = 10) -> Splits:
+    return embedded(name.replace("-", "_"), neighbours)  # neither the seed nor the directory matters
+
+
+SIZES = {"digits": (1797, 64, 10), "breast-cancer": (569, 30, 2), "wine": (178, 13, 3)}  # nodes, features, classes
+DATASETS = {
+    name: Dataset(
+        name,
+        "none (scenarios of the demo)",
+        functools.partial(_load, name),
+        published={name: {"nodes": nodes, "features": features, "classes": classes}},
+        note="scikit-learn's own set as a graph of nearest neighbours",
+    )
+    for name, nodes, features, classes in (
+        ("digits", 1797, 64, 10),
+        ("breast-cancer", 569, 30, 2),
+        ("wine", 178, 13, 3),
+    )
+}

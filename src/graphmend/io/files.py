@@ -33,7 +33,7 @@ def check_folder(path: Path) -> None:
     require(os.access(nearest, os.W_OK), f"cannot write into {nearest}; choose a folder you may write to")
 
 
-def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it; on any failure nothing is left behind."""
     path = Path(path)
     try:
@@ -76,11 +76,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file atomically."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +55,6 @@ def arxiv_size(
     arrays = cached_arrays("arxiv-size", key, lambda: generate(scale=scale, seed=graph_seed))
     meta = {"name": "arxiv-size-ood" if ood else "arxiv-size", "generated": True, "scale": scale, "seed": graph_seed}
     return period_splits(arrays, meta) if ood else year_splits(arrays, meta)
-
-
-def arxiv_size_ood(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
-    """:func:`arxiv_size` with its cumulative graphs."""
-    return arxiv_size(seed=seed, data_dir=data_dir, ood=True)
 
 
 def generate(*, scale: float = 1.0, seed: int = 0) -> dict[str, Array]:
@@ -149,6 +145,10 @@ _NOTE = "generated in the size of ogbn-arxiv"
 DATASETS = {
     "arxiv-size": Dataset("arxiv-size", "none (one graph, split by year)", arxiv_size, generated=True, note=_NOTE),
     "arxiv-size-ood": Dataset(
-        "arxiv-size-ood", "time: papers of later years", arxiv_size_ood, generated=True, note=_NOTE
+        "arxiv-size-ood",
+        "time: papers of later years",
+        functools.partial(arxiv_size, ood=True),
+        generated=True,
+        note=_NOTE,
     ),
 }

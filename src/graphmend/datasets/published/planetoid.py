@@ -47,8 +47,7 @@ _URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 def planetoid(name: str, *, seed: int = 0, data_dir: str | Path | None = None, normalise: bool = True) -> Splits:
     """One of the graphs of `Yang, Cohen and Salakhutdinov <https://arxiv.org/abs/1603.08861>`_ as a transductive task.
 
-    The split is the public one: 20 nodes per class to train on, 500 to validate, 1,000 to test. The three graphs share
-    their tensors and differ in ``mask``; all carry ``train_mask``, ``val_mask`` and ``test_mask`` as well.
+    The split is the public one: 20 nodes per class to train on, 500 to validate, 1,000 to test.
 
     Args:
         name: ``"cora"``, ``"citeseer"`` or ``"pubmed"``.

@@ -26,7 +26,7 @@ class GRBCD(EdgeAttack):
     flipped pair is never flipped back. Model, input and random generators are left as they were.
 
     Args:
-        model: A trained model whose edges can be weighted; this and all other arguments are those of :class:`PRBCD`.
+        model: The attacked model; it and all arguments not listed here are those of :class:`EdgeAttack`.
         epochs: Gradient steps, at most one per flip.
         loss: ``"masked_cross_entropy"`` or ``"tanh_margin"``.
     """

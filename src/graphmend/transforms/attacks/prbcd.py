@@ -57,23 +57,11 @@ class PRBCD(EdgeAttack):
     Model, input and random generators are left as they were.
 
     Args:
-        model: A trained model whose edges can be weighted: a GraphMend backbone or any that
-            :class:`~graphmend.FrozenGNN` supports.
-        rate: Budget :math:`n_B` as a fraction of the undirected edges, rounded down.
-        budget: The same as a number of undirected edges, instead of ``rate``.
-        nodes: Boolean mask of the attacked nodes; ``None`` for all.
-        labels: Labels the attack moves predictions away from, one per node. By default the true ones of the ``known``
-            nodes and the model's own clean prediction elsewhere, so that no other label is read.
-        known: Boolean mask of the nodes whose ``data.y`` the attacker knows; by default ``data.train_mask``, if any.
-        block_size: Node pairs that are considered at a time.
-        epochs: Gradient steps.
+        model: The attacked model; it and all arguments not listed here are those of :class:`EdgeAttack`.
         resampling_epochs: Length of the first phase; by default three quarters of ``epochs``.
-        loss: ``"tanh_margin"`` or ``"masked_cross_entropy"``.
         variant: ``"adaptive"``, ``"official"`` or ``"port"``.
         lr: Step size; by default the variant's, 0.5, 100 or 0.1.
         num_samples: Discrete graphs tried at the end.
-        seed: Seed of the blocks and the samples.
-        progress: Show a progress bar.
 
     Example:
         >>> from graphmend.nn import GCN

@@ -79,7 +79,7 @@ def target_of(
     """
     x: Tensor = data.x
     size = x.size(0)
-    nodes = _all(x) if nodes is None else nodes.to(x.device)
+    nodes = torch.ones_like(x[:, 0], dtype=torch.bool) if nodes is None else nodes.to(x.device)
     check_mask("nodes", nodes, size)
     require(bool(nodes.any()), "nodes marks no node to attack; mark at least one or pass None for all")
     with FrozenGNN(model, data, seed=seed) as frozen:
@@ -102,10 +102,6 @@ def target_of(
             f"labels of attacked nodes must be in 0..{classes - 1} (got {low}..{high}); leave other nodes out of nodes",
         )
         yield Target(frozen, plain(data).x, nodes, labels.long(), choose("loss", loss, LOSSES))
-
-
-def _all(x: Tensor) -> Tensor:
-    return torch.ones(x.size(0), dtype=torch.bool, device=x.device)
 
 
 def _assumed(data: Data, predicted: Tensor, known: Tensor | None) -> Tensor:
