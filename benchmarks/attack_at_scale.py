@@ -36,9 +36,7 @@ def main() -> None:
     parser.add_argument("--variant", default="adaptive")
     args = parser.parse_args()
     cuda = args.device == "cuda"
-    splits = arxiv_size()
-    for part in (splits.train, splits.val, splits.test):
-        part[:] = [data.to(args.device) for data in part]
+    splits = arxiv_size().to(args.device)
     data = splits.test[0]
     torch.manual_seed(0)
     model = GCN(128, 256 if cuda else 64, 40, num_layers=3, batch_norm=True).to(args.device)

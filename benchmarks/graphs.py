@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphmend.datasets import load
-from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features, undirected
+from graphmend.datasets.edges import undirected
+from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features
 from graphmend.nn import GAT, GCN, GPR, SAGE
 
 SETS = {
@@ -54,7 +55,7 @@ def random_graph(nodes: int, entries: int, features: int, classes: int = 10) -> 
     """A contextual block model, drawn with little more memory than it takes."""
     rng = np.random.default_rng(0)
     y, means = rng.integers(classes, size=nodes), rng.standard_normal((classes, features))
-    edge_index = undirected(block_edges(Blocks(y, classes), entries // 2, 0.8, (0, 1)), nodes)
+    edge_index = undirected(block_edges(Blocks(y, classes), entries // 2, 0.8, (0, 1)), nodes, sort_by_row=False)
     return Data(x=torch.from_numpy(block_features(y, means, (0, 2))), edge_index=edge_index)
 
 

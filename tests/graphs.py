@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 cuda = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"))
 DEVICES = ["cpu", cuda]
@@ -33,6 +36,20 @@ def undirected(n: int = 9, seed: int = 0, *, density: float = 0.2, loops: bool =
     edges = directed(n, seed, density=density, loops=loops, isolated=isolated)
     both = torch.unique(torch.cat([edges, edges.flip(0)], dim=1), dim=1)
     return both[:, torch.randperm(both.size(1), generator=rng(seed))]
+
+
+def labelled(n: int = 20, seed: int = 0, device: str = "cpu", **options: Any) -> Data:
+    """A graph of three classes in turn with five features, of which the label is one, and two masks in turn."""
+    y = torch.arange(n) % 3
+    x = torch.rand(n, 5, generator=rng(seed)) + torch.nn.functional.one_hot(y, 5)
+    train = torch.arange(n) % 2 == 0
+    edge_index = undirected(n, seed, **options)
+    return Data(x=x, edge_index=edge_index, y=y, train_mask=train, val_mask=~train).to(device)
+
+
+def pairs(edge_index: Tensor) -> set[tuple[int, int]]:
+    """The edges of an undirected graph, each once, with its lower node first."""
+    return {(i, j) for i, j in edge_index.t().tolist() if i <= j}
 
 
 def dense(edge_index: Tensor, n: int, weight: Tensor | None = None) -> Tensor:

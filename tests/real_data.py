@@ -22,11 +22,11 @@ def data_home() -> Path | None:
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
     """The library is pointed to the real data, if there are any, and to a fresh cache."""
-    found = data_home()
+    folder = data_home()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRAPHMEND_DATA", str(found or ""))
+        patch.setenv("GRAPHMEND_DATA", str(folder or ""))
         patch.setenv("GRAPHMEND_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield found
+        yield folder
 
 
 @pytest.fixture(scope="module")

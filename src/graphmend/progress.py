@@ -1,4 +1,4 @@
-"""A progress bar with the time left, on standard error, when asked for."""
+"""An optional progress bar with the remaining time, on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None]:
-    """Iterate over ``items``, with a bar if ``show``; close it to take the bar away when the loop is left early."""
+    """Iterate over ``items``, with a bar if ``show``; close the generator to remove the bar after an early exit."""
     if not show:
         yield from items
         return

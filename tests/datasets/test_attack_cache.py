@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from graphmend.datasets import attacked
 from graphmend.errors import GraphMendError
 from graphmend.nn import GCN
-from graphmend.transforms import GRBCD, PRBCD, FeatureNoise
+from graphmend.transforms import GRBCD, PRBCD
 from graphs import rng, undirected
 
 
@@ -47,4 +47,4 @@ def test_attacked_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(calls) == 5
     attacked(data, model, GRBCD, rate=0.2, epochs=2)
     with pytest.raises(GraphMendError, match="dataclass"):
-        attacked(data, model, lambda model: FeatureNoise())
+        attacked(data, model, lambda model: lambda data: data)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +15,16 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.datasets.generated.synthetic_domains import BASES
-from graphmend.datasets.published.fb100 import COLUMNS, _union, fb100
-from graphmend.datasets.published.planetoid import planetoid, planetoid_graph, row_normalise
+from graphmend.datasets.published.fb100 import COLUMNS, code_union, fb100
+from graphmend.datasets.published.planetoid import planetoid, planetoid_graph
+from graphmend.datasets.readers.arrays import row_normalise
 from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import GraphMendError
 from graphmend.graph.checks import check_graph, check_no_duplicates
 from graphmend.io.files import digest
+from processes import run_python
 from real_data import home as home_fixture
 from real_data import places as places_fixture
 
@@ -134,10 +134,9 @@ def hashed(name: str) -> str:
 def test_the_same_seed_gives_the_same_data_in_every_process() -> None:
     names = [name for name in ("cora", "cora-ood", "wine", "csbm") if not missing_files(DATASETS[name])]
     code = "import sys, json, test_datasets_real as t; print(json.dumps([t.hashed(name) for name in sys.argv[1:]]))"
-    command = [sys.executable, "-W", "ignore", "-c", code, *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    elsewhere = json.loads(run_python(code, *names))
     state = torch.random.get_rng_state()
-    assert json.loads(done.stdout) == [hashed(name) for name in names]
+    assert elsewhere == [hashed(name) for name in names]
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -183,7 +182,7 @@ def test_the_widths_of_facebook(home: Path) -> None:
         pytest.skip("the files of fb100 are not here")
     first = "Amherst41 Bingham82 Brandeis99 Brown11 Caltech36 Carnegie49 Cornell5 Duke14 JohnsHopkins55 Princeton12 "
     with np.load(home / "facebook100.npz") as file:
-        codes = _union(file[f"{school}_local_info"] for school in (first + "Reed98 WashU32 Yale4").split())
+        codes = code_union(file[f"{school}_local_info"] for school in (first + "Reed98 WashU32 Yale4").split())
     assert [len(values) for values in codes.values()] == [8, 371, 374, 290, 74, 9255]  # 10,372 as calculated before
     splits = fb100()
     assert splits.meta["name"] == "fb100-standin" and splits.meta["graphs"]["test"][1] == "Brown11"

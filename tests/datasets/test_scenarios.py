@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from graphmend.datasets import (
@@ -23,6 +23,7 @@ from graphmend.errors import GraphMendError
 from graphmend.metrics import score
 from graphmend.nn import GCN
 from graphmend.training import ERM
+from graphs import pairs
 
 
 def trained(splits: Splits) -> GCN:
@@ -54,10 +55,6 @@ def shifted() -> Scenario:
 @pytest.fixture(scope="module")
 def attacked(model: GCN, digits: Splits) -> Scenario:
     return structure_attack(model, digits, seed=3)
-
-
-def pairs(edge_index: Tensor) -> set[tuple[int, int]]:
-    return {(i, j) for i, j in edge_index.t().tolist() if i < j}
 
 
 def test_shift_domains_are_disjoint_images_under_the_documented_change(shifted: Scenario) -> None:

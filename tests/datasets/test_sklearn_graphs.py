@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import Tensor
-from torch_geometric.data import Data
 
-from graphmend.datasets import Splits, embedded, knn_graph, node_mask
+from graphmend.datasets import embedded, knn_graph
 from graphmend.datasets.sklearn_graphs import EMBEDDED, stratified_parts
 from graphmend.errors import GraphMendError
+from processes import run_python
 
 LOADERS = {"digits": load_digits, "breast_cancer": load_breast_cancer, "wine": load_wine}
 SIZES = {"digits": (1797, 64, 10), "breast_cancer": (569, 30, 2), "wine": (178, 13, 3)}
@@ -44,11 +41,10 @@ def test_knn_graph_equals_brute_force(nodes: int, width: int, k: int, seed: int)
     assert edge_index.dtype == torch.long
 
 
-def test_knn_graph_in_several_blocks_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_knn_graph_in_several_blocks_of_rows() -> None:
     x = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
     whole = knn_graph(x, 5)
-    monkeypatch.setattr(sys.modules["graphmend.datasets.sklearn_graphs"], "_ROWS", 7)
-    assert torch.equal(knn_graph(x, 5), whole)
+    assert torch.equal(knn_graph(x, 5, block_rows=7), whole)
     assert set(map(tuple, whole.t().tolist())) == brute_force(x, 5)
 
 
@@ -129,13 +125,10 @@ def fingerprint() -> str:
 
 def test_identical_in_another_process_and_under_another_global_seed() -> None:
     code = (
-        "import numpy, torch, sys; numpy.random.seed(5); torch.manual_seed(5); sys.path.insert(0, sys.argv[1]);"
-        "from test_embedded import fingerprint; sys.stdout.write(fingerprint())"
+        "import numpy, torch; numpy.random.seed(5); torch.manual_seed(5);"
+        "from test_sklearn_graphs import fingerprint; print(fingerprint())"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent)], capture_output=True, text=True, check=True
-    )
-    assert run.stdout == fingerprint()
+    assert run_python(code).strip() == fingerprint()
 
 
 def test_global_generators_are_untouched() -> None:
@@ -151,23 +144,6 @@ def test_stratified_parts_reject_bad_fractions() -> None:
         stratified_parts(np.array([0, 1]), (0.5, 0.4), seed=0)
 
 
-def test_unknown_name_and_empty_splits() -> None:
+def test_unknown_name() -> None:
     with pytest.raises(GraphMendError, match="breast_cancer, digits, wine"):
         embedded("iris")
-    graph = Data(x=torch.zeros(2, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    with pytest.raises(GraphMendError, match="val must hold"):
-        Splits([graph], [], [graph])
-    with pytest.raises(GraphMendError, match="unknown task"):
-        Splits([graph], [graph], [graph], task="regression")
-    with pytest.raises(GraphMendError, match="unknown metric"):
-        Splits([graph], [graph], [graph], metric="auc")
-
-
-def test_node_mask() -> None:
-    graph = Data(x=torch.zeros(3, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    assert node_mask(graph).tolist() == [True, True, True]
-    graph.mask = torch.tensor([True, False, True])
-    assert node_mask(graph) is graph.mask
-    graph.mask = torch.tensor([0, 2])
-    with pytest.raises(GraphMendError, match="index_to_mask"):
-        node_mask(graph)

@@ -22,11 +22,11 @@ def auc(value: Tensor, positive: Tensor) -> float:
 
 
 def macro_f1(predicted: list[int], y: list[int]) -> float:
-    found = []
+    per_class = []
     for label in sorted(set(predicted) | set(y)):
         hit = sum(p == label == t for p, t in zip(predicted, y, strict=True))
-        found.append(2 * hit / (predicted.count(label) + y.count(label)))
-    return sum(found) / len(found)
+        per_class.append(2 * hit / (predicted.count(label) + y.count(label)))
+    return sum(per_class) / len(per_class)
 
 
 def test_by_hand() -> None:
@@ -43,14 +43,14 @@ def test_against_definitions(classes: int, nodes: int, seed: int) -> None:
     logits = torch.randint(-3, 4, (nodes, classes), generator=generator).float()  # with many ties
     y = torch.randint(classes, (nodes,), generator=generator)
     y[:2] = torch.tensor([0, 1])
-    found = scores(logits, y)
+    values = scores(logits, y)
     predicted = logits.argmax(1)
-    assert found["accuracy"] == pytest.approx((predicted == y).double().mean().item())
-    assert found["macro_f1"] == pytest.approx(macro_f1(predicted.tolist(), y.tolist()))
+    assert values["accuracy"] == pytest.approx((predicted == y).double().mean().item())
+    assert values["macro_f1"] == pytest.approx(macro_f1(predicted.tolist(), y.tolist()))
     probability = logits.double().softmax(1)
     labels = [1] if classes == 2 else sorted(set(y.tolist()))
     expected = sum(auc(probability[:, label], y == label) for label in labels) / len(labels)
-    assert found["roc_auc"] == pytest.approx(expected)
+    assert values["roc_auc"] == pytest.approx(expected)
 
 
 def test_log_probabilities_score_like_logits() -> None:

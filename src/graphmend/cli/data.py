@@ -1,4 +1,4 @@
-"""``graphmend data``: what there is, whether it is right, and how to get it."""
+"""``graphmend data``: list the data sets, check them against the published statistics, fetch them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
-from graphmend.datasets.catalogue import Dataset, Presence
+from graphmend.datasets.catalogue import Availability, Dataset
 from graphmend.datasets.readers.sources import find
-from graphmend.datasets.registry import DATASETS, compare, load, measured, missing_files, presence
+from graphmend.datasets.registry import DATASETS, availability, compare, load, measured, missing_files
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, choose
 from graphmend.io.files import write_text
@@ -39,7 +39,7 @@ def list_(
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """List every data set: its kind of shift, its published size, and whether it is here or what is missing."""
+    """List every data set: its kind of shift, its published size, and whether it is here or which files are missing."""
     log_to_stderr(quiet)
     device_of(device)
     entries = [_entry(dataset, data_dir) for dataset in DATASETS.values()]
@@ -99,63 +99,63 @@ def fetch(
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Get a data set: download what is missing, check that it can be read; a generated set is generated."""
+    """Download the missing files of a data set and check that it can be read; generate a generated set."""
     log_to_stderr(quiet)
     device_of(device)
     dataset = choose("data set", name, DATASETS)
     with nullcontext() if quiet or json_ else Console(stderr=True).status(f"fetching {name}"):
         splits = load(name, seed=seed, data_dir=data_dir)
-    files = [str(path) for group in dataset.files for path in _found(group, data_dir)]
-    report = {"name": name, "loaded": _called(splits, dataset), "files": files}
+    files = [str(path) for group in dataset.files for path in _complete_group(group, data_dir)]
+    report = {"name": name, "loaded": _loaded_name(splits, dataset), "files": files}
     if json_:
         typer.echo(json.dumps(report))
     elif not quiet:
-        typer.echo(f"{report['loaded']}: ready{', from ' + _first(files) if files else ''}")
+        typer.echo(f"{report['loaded']}: ready{', from ' + _summary(files) if files else ''}")
 
 
-def _called(splits: Splits, dataset: Dataset) -> str:
-    """What the data set calls itself, which tells a stand-in from the real thing."""
+def _loaded_name(splits: Splits, dataset: Dataset) -> str:
+    """The name that the data set has once it is loaded, which differs if a graph stands in for another."""
     return str(splits.meta.get("name", dataset.name)).replace("_", "-")
 
 
-def _found(group: Iterable[str], data_dir: Path | None) -> list[Path]:
+def _complete_group(group: Iterable[str], data_dir: Path | None) -> list[Path]:
+    """The paths of a group of files if all of them are available."""
     paths = [find(file, data_dir) for file in group]
     return [path for path in paths if path is not None] if all(paths) else []
 
 
 def _entry(dataset: Dataset, data_dir: Path | None) -> dict[str, Any]:
     try:
-        found = presence(dataset, data_dir)
-        status = _status(dataset, found)
+        files = availability(dataset, data_dir)
+        available, status = not files.missing, _status(dataset, files)
     except GraphMendError as error:  # a damaged file must not hide the other data sets
-        found, status = None, str(error)
-    here = found is not None and not found.missing
+        files, available, status = Availability(dataset.name, []), False, str(error)
     return {
         "name": dataset.name,
         "shift": dataset.shift,
         **{key: _range(dataset, key) for key in SIZES},
         "metric": dataset.metric,
         "generated": dataset.generated,
-        "available": here,
-        "loaded": found.loaded if found and here else None,
-        "stand_ins": found.stand_ins if found and here else {},
-        "missing": found.missing if found else [],
+        "available": available,
+        "loaded": files.loaded if available else None,
+        "stand_ins": files.stand_ins if available else {},
+        "missing": files.missing,
         "status": status,
         "note": dataset.note,
     }
 
 
-def _status(dataset: Dataset, found: Presence) -> str:
-    if found.missing:
-        return f"missing {' or '.join(map(_first, found.missing))}"
-    if not found.stand_ins:
+def _status(dataset: Dataset, files: Availability) -> str:
+    if files.missing:
+        return f"missing {' or '.join(map(_summary, files.missing))}"
+    if not files.stand_ins:
         return "generated" if dataset.generated else "available"
-    pairs = [f"{other} for {school}" for school, other in found.stand_ins.items()]
-    return f"available as {found.loaded}, with {' and '.join(pairs)}"
+    pairs = [f"{other} for {school}" for school, other in files.stand_ins.items()]
+    return f"available as {files.loaded}, with {' and '.join(pairs)}"
 
 
 def _here(entry: dict[str, Any]) -> str:
-    """Whether a data set is here; where graphs stand in for others, its name and those graphs, one below the other."""
+    """Whether a data set is available; with stand-ins its name and theirs, one below the other."""
     if not entry["stand_ins"]:
         return "yes" if entry["available"] else "no"
     graphs = ",\n".join(entry["stand_ins"].values())
@@ -163,11 +163,11 @@ def _here(entry: dict[str, Any]) -> str:
 
 
 def _range(dataset: Dataset, key: str) -> list[int] | None:
-    """Smallest and largest published value over the graphs of a data set; parts of a graph do not count."""
+    """Smallest and largest published value over the graphs of a data set; parts of a graph are left out."""
     keys = (key, f"directed_{key}")
     graphs = [values for values in dataset.published.values() if "features" in values or "classes" in values]
-    found = [values[k] for values in graphs for k in keys if k in values]
-    return [min(found), max(found)] if found else None
+    sizes = [values[k] for values in graphs for k in keys if k in values]
+    return [min(sizes), max(sizes)] if sizes else None
 
 
 def _span(values: list[int] | None) -> str:
@@ -181,24 +181,29 @@ def _short(value: int) -> str:
     return f"{value / 1e3:.1f}k" if value < 1_000_000 else f"{value / 1e6:.2f}M"
 
 
-def _first(files: list[str]) -> str:
+def _summary(files: list[str]) -> str:
     return files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 def _checked(dataset: Dataset, data_dir: Path | None, seed: int) -> dict[str, Any]:
     splits = load(dataset.name, seed=seed, data_dir=data_dir)
     graphs = compare(measured(dataset, splits), dataset.published)
-    told = [(graph, key, row) for graph, rows in graphs.items() for key, row in rows.items()]
+    comparisons = [
+        (f"{graph}: {key}", row)
+        for graph, rows in graphs.items()
+        for key, row in rows.items()
+        if row["published"] is not None
+    ]
     return {
         "name": dataset.name,
-        "loaded": _called(splits, dataset),
+        "loaded": _loaded_name(splits, dataset),
         "metric": splits.metric,
         "graphs": graphs,
-        "compared": sum(row["published"] is not None for _, _, row in told),
+        "compared": len(comparisons),
         "differences": [
-            f"{graph}: {key} is {_number(row['measured'])}, published {_number(row['published'])}"
-            for graph, key, row in told
-            if row["published"] is not None and row["difference"] != 0
+            f"{statistic} is {_number(row['measured'])}, published {_number(row['published'])}"
+            for statistic, row in comparisons
+            if row["difference"] != 0
         ],
     }
 
@@ -210,7 +215,7 @@ def _number(value: Any) -> str:
 
 
 def _rows(report: dict[str, Any]) -> list[list[str]]:
-    """One line per graph; neighbours that are alike share one."""
+    """One line per graph; consecutive graphs with the same numbers share a line."""
     lines: list[tuple[list[str], list[str]]] = []
     for graph, rows in report["graphs"].items():
         cells = [_cell(rows, key) for key in SIZES]
@@ -254,7 +259,7 @@ def _markdown(reports: list[dict[str, Any]]) -> str:
 
 
 def _write_page(path: Path, table: str) -> None:
-    """Replace what stands between the markers of an existing page, or write a page of its own."""
+    """Replace the text between the markers of an existing page, or write a new page."""
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     head, begin, rest = old.partition(BEGIN)
     _, end, tail = rest.partition(END)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,9 +46,7 @@ def train(
     """Train a backbone by plain empirical risk minimisation and save the best validation epoch."""
     log_to_stderr(quiet)
     where = device_of(device)
-    splits = _splits(dataset, graph, seed, data_dir)
-    train, val, test = ([data.to(where) for data in part] for part in (splits.train, splits.val, splits.test))
-    splits = replace(splits, train=train, val=val, test=test)
+    splits = _splits(dataset, graph, seed, data_dir).to(where)
     first = splits.train[0]
     torch.manual_seed(seed)
     net = build(
@@ -65,7 +62,7 @@ def train(
     trainer(net, splits, progress=not quiet and not json_)
     save_model(net, out)
     report: dict[str, Any] = {"model": str(out), "backbone": backbone}
-    for name, part in (("train", train), ("validation", val), ("test", test)):
+    for name, part in (("train", splits.train), ("validation", splits.val), ("test", splits.test)):
         report[name] = _scores(net, part)
     report["provenance"] = provenance(where, seed=seed)
     if json_:
@@ -94,11 +91,5 @@ def _splits(dataset: str | None, graph: Path | None, seed: int, data_dir: Path |
     data = load_graph(graph)
     missing = [name for name in ("y", "train_mask", "val_mask", "test_mask") if data.get(name) is None]
     require(not missing, f"{graph} has no {', '.join(missing)}; training needs labels and all three masks")
-    parts: dict[str, list[Data]] = {}
-    for name in ("train", "val", "test"):
-        mask = data.get(f"{name}_mask")
-        part = data.clone()
-        part.mask = mask
-        parts[name] = [part]
     meta = {"name": graph.name, "classes": int(data.y[data.train_mask | data.val_mask].max()) + 1}
-    return Splits(**parts, metric="accuracy", task="multiclass", meta=meta)
+    return Splits.transductive(data, meta=meta)

@@ -1,23 +1,45 @@
 """Data sets as :class:`Splits`, and the scenarios of the demo."""
 
 from graphmend.datasets.attack_cache import attacked
+from graphmend.datasets.catalogue import Availability, Dataset
 from graphmend.datasets.edge_attack import attack_graph
-from graphmend.datasets.registry import DATASETS, load
+from graphmend.datasets.edges import undirected
+from graphmend.datasets.generated.csbm import csbm
+from graphmend.datasets.published.elliptic import grouped_scores
+from graphmend.datasets.published.photo import photo_graph
+from graphmend.datasets.published.planetoid import planetoid_graph
+from graphmend.datasets.readers.arrays import row_normalise
+from graphmend.datasets.registry import DATASETS, availability, compare, load, measured, missing_files, statistics
 from graphmend.datasets.scenarios import Scenario, abnormal_features, shift, structure_attack
-from graphmend.datasets.sklearn_graphs import embedded, knn_graph
-from graphmend.datasets.splits import Splits, node_mask
+from graphmend.datasets.sklearn_graphs import embedded, knn_graph, stratified_parts
+from graphmend.datasets.splits import Splits, masked, node_mask
 
 __all__ = [
     "DATASETS",
+    "Availability",
+    "Dataset",
     "Scenario",
     "Splits",
     "abnormal_features",
     "attack_graph",
     "attacked",
+    "availability",
+    "compare",
+    "csbm",
     "embedded",
+    "grouped_scores",
     "knn_graph",
     "load",
+    "masked",
+    "measured",
+    "missing_files",
     "node_mask",
+    "photo_graph",
+    "planetoid_graph",
+    "row_normalise",
     "shift",
+    "statistics",
+    "stratified_parts",
     "structure_attack",
+    "undirected",
 ]

@@ -1,9 +1,9 @@
-"""Attacked graphs that are computed once."""
+"""A cache of attacked graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -17,17 +17,15 @@ from graphmend.transforms.attacks.pairs import UndirectedGraph
 
 __all__ = ["attacked"]
 
-VERSION = 1
-"""Part of every key; raised when an attack changes in what it returns for the same settings."""
-
-NO_MATTER = {"model", "progress"}
+VERSION = 2
+"""Part of every key, to be raised when an attack returns another graph for the same settings than before."""
 
 
 def attacked(data: Data, model: nn.Module, attack: Callable[..., Any], **settings: Any) -> Data:
-    """The graph that ``attack(model, **settings)`` makes of ``data``, from the cache if it was ever made before.
+    """The graph that ``attack(model, **settings)`` returns for ``data``, computed once and cached.
 
-    What is kept is the list of flipped node pairs, under a hash of the graph, the model (class, options and weights)
-    and all settings, defaults included. The device is no part of it: a graph attacked on a GPU is found on the CPU.
+    The cache holds the flipped node pairs under a hash of the graph, the model (class, options and weights) and all
+    settings, including defaults. The device is not part of the hash: the CPU reuses an attack that a GPU computed.
 
     Args:
         data: The clean graph.
@@ -51,14 +49,14 @@ def attacked(data: Data, model: nn.Module, attack: Callable[..., Any], **setting
 
 
 def _key(data: Data, model: nn.Module, transform: Any) -> str:
-    known = hasattr(type(transform), "__dataclass_fields__")
-    require(known, f"the attack must be a dataclass, to know its settings (got {type(transform).__name__})")
-    values = {f.name: getattr(transform, f.name) for f in fields(transform) if f.name not in NO_MATTER}
+    name = type(transform).__name__
+    require(is_dataclass(transform), f"the attack must be a dataclass, whose settings are known (got {name})")
+    values = {f.name: getattr(transform, f.name) for f in fields(transform) if f.name not in ("model", "progress")}
     options = {name: _text(value) for name, value in sorted(values.items())}
     graph = digest({name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)})
     weights = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    about = f"{type(model).__module__}.{type(model).__qualname__} {model} {getattr(model, 'config', '')}"
-    return f"{VERSION} {type(transform).__qualname__} {options} {graph} {digest(weights, about)}"
+    description = f"{type(model).__module__}.{type(model).__qualname__} {model} {getattr(model, 'config', '')}"
+    return f"{VERSION} {type(transform).__qualname__} {options} {graph} {digest(weights, description)}"
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a data set is to the command line and the experiments."""
+"""The entry of a data set in the catalogue that the command line and the experiments use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Loader(Protocol):
     """Loads a data set; further keyword arguments are its own options."""
 
     def __call__(self, *, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
-        """The splits for run seed ``seed``, from the files below ``data_dir`` (or wherever they are found)."""
+        """The splits for run seed ``seed``, from files below ``data_dir`` or one of the other data directories."""
         ...
 
 
 @dataclass(frozen=True)
-class Presence:
-    """What of a data set is here, told without loading it.
+class Availability:
+    """Which files of a data set are available, determined without loading it.
 
     Args:
-        loaded: What the data set will call itself once it is loaded.
-        missing: Nothing when it can be loaded; else what is missing for each of the layouts it may come in.
-        stand_ins: Graphs that are missing, and the ones that stand in for them.
+        loaded: The name that the data set will have in ``meta`` once it is loaded.
+        missing: Empty if it can be loaded; otherwise the missing files of each layout in which it is published.
+        stand_ins: Graphs that are missing, with the ones that stand in for them.
     """
 
     loaded: str
@@ -42,12 +42,12 @@ class Dataset:
         shift: The kind of shift between training and test graphs, in a few words.
         load: The loader.
         metric: ``accuracy``, ``roc_auc`` or ``macro_f1``.
-        files: Paths below a data directory, any one group of which is enough: our ``.npz`` layout or the published one.
+        files: Groups of paths below a data directory: our ``.npz`` layout and the published one. One group suffices.
         published: Statistics to check against: per graph name, a dict with nodes, edges, features, classes, ...
         measure: The same statistics measured on loaded splits.
-        generated: Not real data; every table that uses it says so.
-        note: What a reader of the catalogue should know.
-        presence: What is here of it below a data directory, where ``files`` alone do not tell.
+        generated: Whether it is not real data, which every table that uses it must say.
+        note: A remark for readers of the catalogue.
+        availability: Which files are available below a data directory, for sets where ``files`` do not decide it.
     """
 
     name: str
@@ -59,4 +59,4 @@ class Dataset:
     measure: Callable[[Splits], dict[str, dict[str, Any]]] | None = None
     generated: bool = False
     note: str = ""
-    presence: Callable[[str | Path | None], Presence] | None = None
+    availability: Callable[[str | Path | None], Availability] | None = None

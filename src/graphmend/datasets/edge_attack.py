@@ -1,4 +1,4 @@
-"""A structure attack on a trained model: the graph that an adversary would leave behind."""
+"""A structure attack on a trained model at given nodes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""All data sets by name: load one, see what is missing for it, compare it with what was published."""
+"""All data sets by name: load one, list its missing files, compare its statistics with the published ones."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.datasets.catalogue import Dataset, Presence
+from graphmend.datasets.catalogue import Availability, Dataset
 from graphmend.datasets.generated.arxiv_size import DATASETS as ARXIV_SIZE
 from graphmend.datasets.generated.csbm import DATASETS as CSBM
 from graphmend.datasets.generated.elliptic_size import DATASETS as ELLIPTIC_SIZE
@@ -24,26 +23,11 @@ from graphmend.datasets.published.fb100 import DATASETS as FB100
 from graphmend.datasets.published.planetoid import DATASETS as PLANETOID
 from graphmend.datasets.published.twitch import DATASETS as TWITCH
 from graphmend.datasets.readers.sources import find
-from graphmend.datasets.sklearn_graphs import embedded
+from graphmend.datasets.sklearn_graphs import DATASETS as SKLEARN
 from graphmend.datasets.splits import Splits
 from graphmend.errors import choose, listed, require
 
-__all__ = ["DATASETS", "compare", "load", "measured", "missing_files", "presence", "statistics"]
-
-
-def _embedded(name: str, *, seed: int = 0, data_dir: str | Path | None = None, neighbours: int = 10) -> Splits:
-    """A set of scikit-learn's; neither ``seed`` nor ``data_dir`` matters."""
-    return embedded(name, neighbours)
-
-
-def _embedded_entry(name: str, nodes: int, features: int, classes: int) -> Dataset:
-    return Dataset(
-        name,
-        "none (scenarios of the demo)",
-        functools.partial(_embedded, name.replace("-", "_")),
-        published={name: {"nodes": nodes, "features": features, "classes": classes}},
-        note="scikit-learn's own set as a graph of nearest neighbours",
-    )
+__all__ = ["DATASETS", "availability", "compare", "load", "measured", "missing_files", "statistics"]
 
 
 DATASETS: dict[str, Dataset] = {
@@ -55,9 +39,7 @@ DATASETS: dict[str, Dataset] = {
     **PLANETOID,  # cora, citeseer, pubmed
     **ARXIV,  # arxiv
     **CITATION,  # citation
-    "digits": _embedded_entry("digits", 1797, 64, 10),
-    "breast-cancer": _embedded_entry("breast-cancer", 569, 30, 2),
-    "wine": _embedded_entry("wine", 178, 13, 3),
+    **SKLEARN,  # digits, breast-cancer, wine
     **CSBM,  # csbm
     **ARXIV_SIZE,  # arxiv-size and its periods
     **ELLIPTIC_SIZE,  # elliptic-size
@@ -72,7 +54,7 @@ def load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, **opti
         name: A key of :data:`DATASETS`.
         seed: The run seed; it matters only where something is drawn.
         data_dir: A directory to look in before ``GRAPHMEND_DATA`` and the cache.
-        options: The data set's own, such as ``triple=1`` for ``fb100``.
+        options: Options of the data set itself, such as ``triple=1`` for ``fb100``.
 
     Example:
         >>> load("wine").train[0].num_nodes
@@ -89,16 +71,16 @@ def load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, **opti
 
 
 def missing_files(dataset: Dataset, data_dir: str | Path | None = None) -> list[list[str]]:
-    """Nothing when the data set can be loaded; else what is missing for each of the layouts it may come in."""
-    return presence(dataset, data_dir).missing
+    """An empty list if the data set can be loaded; otherwise the missing files of each layout it is published in."""
+    return availability(dataset, data_dir).missing
 
 
-def presence(dataset: Dataset, data_dir: str | Path | None = None) -> Presence:
-    """What of a data set is here, and under which name it will be loaded."""
-    if dataset.presence is not None:
-        return dataset.presence(data_dir)
-    lacking = [[file for file in group if find(file, data_dir) is None] for group in dataset.files]
-    return Presence(dataset.name, [] if any(not group for group in lacking) else lacking)
+def availability(dataset: Dataset, data_dir: str | Path | None = None) -> Availability:
+    """Which files of a data set are available, and the name under which it will be loaded."""
+    if dataset.availability is not None:
+        return dataset.availability(data_dir)
+    missing = [[file for file in group if find(file, data_dir) is None] for group in dataset.files]
+    return Availability(dataset.name, missing if all(missing) else [])
 
 
 def measured(dataset: Dataset, splits: Splits) -> dict[str, dict[str, Any]]:
@@ -107,37 +89,37 @@ def measured(dataset: Dataset, splits: Splits) -> dict[str, dict[str, Any]]:
 
 
 def statistics(splits: Splits) -> dict[str, dict[str, Any]]:
-    """Per graph its nodes, edges, features, classes, and the nodes that count in each part.
+    """Nodes, edges, features and classes of each graph, and the number of nodes in the mask of each part.
 
-    An undirected edge is counted once, a directed one as it is stored. Graphs are called as ``meta["graphs"]`` says.
+    An undirected edge is counted once, a directed one as it is stored. Graphs have the names in ``meta["graphs"]``.
     """
-    found: dict[str, dict[str, Any]] = {}
+    graphs: dict[str, dict[str, Any]] = {}
     for part, name, data in _named(splits):
-        if name not in found:
-            found[name] = _graph(data, splits)
+        if name not in graphs:
+            graphs[name] = _graph_statistics(data, splits)
         if "mask" in data:
-            found[name][part] = int(data.mask.sum())
-    return found
+            graphs[name][part] = int(data.mask.sum())
+    return graphs
 
 
 def compare(
-    found: dict[str, dict[str, Any]], published: dict[str, dict[str, Any]]
+    measured: dict[str, dict[str, Any]], published: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Each statistic of the loaded graphs beside the published one; ``difference`` is measured minus published."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for graph, values in found.items():
-        told = published.get(graph, {})
-        rows[graph] = {key: _compared(values.get(key), told.get(key)) for key in [*values, *(told.keys() - values)]}
+    for graph, values in measured.items():
+        expected = published.get(graph, {})
+        keys = [*values, *(expected.keys() - values)]
+        rows[graph] = {key: _compared(values.get(key), expected.get(key)) for key in keys}
     return rows
 
 
-def _compared(value: Any, told: Any) -> dict[str, Any]:
-    if told is None:
-        return {"measured": value, "published": None, "difference": None}
-    return {"measured": value, "published": told, "difference": None if value is None else round(value - told, 6)}
+def _compared(value: Any, published: Any) -> dict[str, Any]:
+    difference = None if value is None or published is None else round(value - published, 6)
+    return {"measured": value, "published": published, "difference": difference}
 
 
-def _graph(data: Data, splits: Splits) -> dict[str, Any]:
+def _graph_statistics(data: Data, splits: Splits) -> dict[str, Any]:
     y: Tensor = data.y
     edges = data.edge_index.size(1)
     values = {
@@ -153,12 +135,11 @@ def _graph(data: Data, splits: Splits) -> dict[str, Any]:
 
 def _named(splits: Splits) -> Iterator[tuple[str, str, Data]]:
     names = splits.meta.get("graphs")
-    parts = {"train": splits.train, "val": splits.val, "test": splits.test}
-    alone = all(len(graphs) == 1 for graphs in parts.values()) and splits.train[0].x is splits.test[0].x
-    for part, graphs in parts.items():
+    is_one_graph = all(len(graphs) == 1 for graphs in splits.parts.values()) and splits.train[0].x is splits.test[0].x
+    for part, graphs in splits.parts.items():
         for index, data in enumerate(graphs):
             if names is not None:
                 name = names[part][index]
             else:
-                name = str(splits.meta.get("name", "graph")).replace("_", "-") if alone else f"{part} {index}"
+                name = str(splits.meta.get("name", "graph")).replace("_", "-") if is_one_graph else f"{part} {index}"
             yield part, name, data

@@ -1,7 +1,7 @@
 """Three ways in which the handwritten digits of a test graph differ from those a model was trained on.
 
-Every scenario comes with a *validation* target that suffers the same kind of harm on other nodes, so that step sizes
-and the like can be chosen without any test label.
+Every scenario has a *validation* graph that suffers the same kind of harm on other nodes, so that settings such as step
+sizes can be chosen without any test label.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ DOMAINS = {
     "test 2": (1 / 6, 1.125),
     "test 3": (1 / 6, 1.25),
 }
-OTHER_SEED = 10_000  # added to the seed of whatever happens to a validation target
+OTHER_SEED = 10_000  # added to the seed for validation graphs, so that they suffer another draw than test graphs
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to train on, what to tune an adapter on, what to report.
+    """Graphs to train on, to tune an adapter on, and to report on.
 
     Args:
         name: Name for tables.
-        splits: For the trainer; what it sees is not harmed (the validation domain of the shift is, mildly).
+        splits: For the trainer; its graphs are not harmed (only the validation domain of the shift is, mildly).
         validation: The harmed graph on which an adapter's settings are chosen, by the nodes in its ``mask`` (if any).
         tests: The harmed graphs to report on, each with its ``mask`` (if any).
-        clean: The graphs of ``tests`` before the harm, in the same order: what the model could reach.
+        clean: The graphs of ``tests`` before the harm, in the same order, to show what the model could reach.
     """
 
     name: str
@@ -75,7 +75,7 @@ def abnormal_features(
 ) -> Scenario:
     """Abnormal features: a share of the test nodes has its pixels replaced by noise.
 
-    The target for validation is the clean graph with noise on the same share of its validation nodes instead.
+    The validation graph is the clean graph with noise on the same share of its validation nodes instead.
 
     Args:
         splits: A transductive set with ``val_mask`` and ``test_mask``; the digits when ``None``.
@@ -95,8 +95,8 @@ def structure_attack(
 ) -> Scenario:
     """Structure attack: edges flipped by :func:`attack_graph` so that ``model`` errs on the test nodes.
 
-    The target for validation is the clean graph attacked at its validation nodes instead. The attacker knows the labels
-    of the training nodes only.
+    The validation graph is the clean graph attacked at its validation nodes instead. The attacker knows the labels of
+    the training nodes only.
 
     Args:
         model: The model under attack, trained on ``splits``.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +13,22 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.edges import undirected
+from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import choose, require
+from graphmend.io.files import Array
 
-__all__ = ["EMBEDDED", "embedded", "knn_graph", "stratified_parts"]
+__all__ = ["DATASETS", "EMBEDDED", "embedded", "knn_graph", "stratified_parts"]
 
 EMBEDDED: dict[str, Callable[..., Any]] = {
     "digits": load_digits,
     "breast_cancer": load_breast_cancer,
     "wine": load_wine,
 }
-FRACTIONS = (0.2, 0.4, 0.4)  # train, validation, test; the last two alike, so that one stands in for the other
-_ROWS = 1024  # rows of the distance matrix held at a time
+FRACTIONS = (0.2, 0.4, 0.4)  # train, validation, test; validation is as large as the test it predicts
 
 
 def embedded(name: str, neighbours: int = 10) -> Splits:
@@ -31,8 +36,7 @@ def embedded(name: str, neighbours: int = 10) -> Splits:
 
     The graph joins every sample to its ``neighbours`` nearest ones. The split (20 / 40 / 40 %, stratified) is always
     the same. Pixels of the digits are divided by 16; the other two sets are standardised by the mean and standard
-    deviation of the training nodes. The three graphs share their tensors and differ in ``mask``; all carry
-    ``train_mask``, ``val_mask`` and ``test_mask`` as well.
+    deviation of the training nodes.
 
     Args:
         name: ``"digits"`` (1,797 nodes, 64 features, 10 classes), ``"breast_cancer"`` (569, 30, 2) or ``"wine"``
@@ -52,25 +56,23 @@ def embedded(name: str, neighbours: int = 10) -> Splits:
         train = features[parts[0]]
         features = (features - train.mean(axis=0)) / train.std(axis=0)
     x = torch.from_numpy(features).float()
-    masks = {
-        f"{part}_mask": _to_mask(nodes, len(x)) for part, nodes in zip(("train", "val", "test"), parts, strict=True)
-    }
-    graph = Data(x=x, edge_index=knn_graph(x, neighbours), y=torch.from_numpy(labels).long(), **masks)
-    train_part, val_part, test_part = ([_scored(graph, mask)] for mask in masks.values())
-    binary = name == "breast_cancer"
+    graph = Data(x=x, edge_index=knn_graph(x, neighbours), y=torch.from_numpy(labels).long())
+    for mask, nodes in zip(MASKS, parts, strict=True):
+        graph[mask] = index_to_mask(torch.from_numpy(nodes), len(x))
     meta = {"name": name, "neighbours": neighbours, "classes": int(labels.max()) + 1, "fractions": FRACTIONS}
-    return Splits(train_part, val_part, test_part, "accuracy", "binary" if binary else "multiclass", meta)
+    return Splits.transductive(graph, task="binary" if name == "breast_cancer" else "multiclass", meta=meta)
 
 
-def knn_graph(x: Tensor, k: int) -> Tensor:
+def knn_graph(x: Tensor, k: int, *, block_rows: int = 1024) -> Tensor:
     """The exact, undirected k-nearest-neighbour graph of the rows of ``x`` under the Euclidean distance.
 
     Ties go to the lower index. Distances are computed in float64 from differences, without matrix products, so the
-    graph does not depend on a BLAS. An edge exists when either end is among the ``k`` nearest of the other.
+    graph does not depend on the BLAS in use. An edge exists when either end is among the ``k`` nearest of the other.
 
     Args:
         x: Features of shape ``(N, F)``.
         k: Neighbours per node, from 1 to N - 1.
+        block_rows: Rows of the distance matrix that are held at a time.
 
     Returns:
         ``edge_index`` of shape ``(2, E)``: both directions, sorted, without self-loops or duplicates.
@@ -82,13 +84,13 @@ def knn_graph(x: Tensor, k: int) -> Tensor:
         bool(torch.isfinite(x).all()), "x holds NaN or infinite values, which have no neighbours; replace them first"
     )
     points = x.detach().cpu().double().numpy()
-    nearest = np.concatenate([_nearest(points, start, k) for start in range(0, nodes, _ROWS)])
+    blocks = (np.arange(start, min(start + block_rows, nodes)) for start in range(0, nodes, block_rows))
+    nearest = np.concatenate([_nearest(points, rows, k) for rows in blocks])
     source, target = np.repeat(np.arange(nodes), k), nearest.reshape(-1)
-    keys = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
-    return torch.from_numpy(np.stack([keys // nodes, keys % nodes])).to(x.device)
+    return undirected(source * nodes + target, nodes).to(x.device)
 
 
-def stratified_parts(labels: np.ndarray[Any, Any], fractions: Sequence[float], seed: int) -> list[np.ndarray[Any, Any]]:
+def stratified_parts(labels: Array, fractions: Sequence[float], seed: int) -> list[Array]:
     """Disjoint sorted index sets that cover all samples, each with the class proportions of ``labels``.
 
     Within a class, part ``i`` takes the samples between the rounded cumulative fractions, in an order drawn from
@@ -99,7 +101,7 @@ def stratified_parts(labels: np.ndarray[Any, Any], fractions: Sequence[float], s
         f"fractions must be positive and sum to 1 (got {list(fractions)})",
     )
     rng = np.random.RandomState(seed)
-    parts: list[list[np.ndarray[Any, Any]]] = [[] for _ in fractions]
+    parts: list[list[Array]] = [[] for _ in fractions]
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
         cuts = np.rint(np.cumsum(fractions)[:-1] * members.size).astype(int)
@@ -108,23 +110,31 @@ def stratified_parts(labels: np.ndarray[Any, Any], fractions: Sequence[float], s
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _nearest(points: np.ndarray[Any, Any], start: int, k: int) -> np.ndarray[Any, Any]:
-    distance = cdist(points[start : start + _ROWS], points, "sqeuclidean")
-    rows = np.arange(len(distance))
-    distance[rows, start + rows] = np.inf  # not its own neighbour, even when another sample is equal
+def _nearest(points: Array, rows: Array, k: int) -> Array:
+    distance = cdist(points[rows], points, "sqeuclidean")
+    distance[np.arange(rows.size), rows] = np.inf  # a node is not its own neighbour
     limit = np.partition(distance, k - 1, axis=1)[:, k - 1 : k]
     closer, tied = distance < limit, distance == limit
-    room = k - closer.sum(axis=1, keepdims=True)
-    return np.nonzero(closer | (tied & (tied.cumsum(axis=1) <= room)))[1].reshape(-1, k)
+    missing = k - closer.sum(axis=1, keepdims=True)
+    return np.nonzero(closer | (tied & (tied.cumsum(axis=1) <= missing)))[1].reshape(-1, k)
 
 
-def _to_mask(nodes: np.ndarray[Any, Any], num_nodes: int) -> Tensor:
-    mask = torch.zeros(num_nodes, dtype=torch.bool)
-    mask[torch.from_numpy(nodes)] = True
-    return mask
+def _load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, neighbours: int = 10) -> Splits:
+    return embedded(name.replace("-", "_"), neighbours)  # neither the seed nor the directory matters
 
 
-def _scored(graph: Data, mask: Tensor) -> Data:
-    part = Data(**graph.to_dict())
-    part.mask = mask
-    return part
+SIZES = {"digits": (1797, 64, 10), "breast-cancer": (569, 30, 2), "wine": (178, 13, 3)}  # nodes, features, classes
+DATASETS = {
+    name: Dataset(
+        name,
+        "none (scenarios of the demo)",
+        functools.partial(_load, name),
+        published={name: {"nodes": nodes, "features": features, "classes": classes}},
+        note="scikit-learn's own set as a graph of nearest neighbours",
+    )
+    for name, nodes, features, classes in (
+        ("digits", 1797, 64, 10),
+        ("breast-cancer", 569, 30, 2),
+        ("wine", 178, 13, 3),
+    )
+}

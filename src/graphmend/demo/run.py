@@ -112,7 +112,7 @@ def run_demo(seeds: int = 5, *, first_seed: int = 0, device: str = "cpu", progre
 
 
 def _fill(demo: Demo, seeds: range, device: str, progress: bool) -> None:
-    shifted, splits = _to(shift(), device), _splits_to(embedded("digits"), device)
+    shifted, splits = _to(shift(), device), embedded("digits").to(device)
     tasks = list(product(seeds, ADAPTERS))
     models: dict[str, nn.Module] = {}
     for seed, name in track(tasks, "demo", progress):
@@ -197,15 +197,10 @@ def _train(splits: Splits, seed: int) -> nn.Module:
     return ERM(lr=0.01, weight_decay=5e-4, epochs=100, optimizer="adam", seed=seed)(model, splits)
 
 
-def _splits_to(splits: Splits, device: str) -> Splits:
-    train, val, test = ([data.to(device) for data in part] for part in (splits.train, splits.val, splits.test))
-    return replace(splits, train=train, val=val, test=test)
-
-
 def _to(scenario: Scenario, device: str) -> Scenario:
     return replace(
         scenario,
-        splits=_splits_to(scenario.splits, device),
+        splits=scenario.splits.to(device),
         validation=scenario.validation.to(device),
         tests=[data.to(device) for data in scenario.tests],
         clean=[data.to(device) for data in scenario.clean],

@@ -1,1 +1,1 @@
-"""Files: atomic writes, safe reads, where a number comes from."""
+"""Files: atomic writes, safe reads, and the provenance of results."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, safe reads, one sentence when something is wrong."""
+"""Files that are complete or absent: atomic writes, safe reads, and one sentence when something is wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,20 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What reading a damaged file can raise."""
+"""The errors that reading a damaged file can raise."""
 
 
 def check_folder(path: Path) -> None:
     """Raise, before any work is done, unless results can be written into the folder ``path``."""
     require(not path.exists() or path.is_dir(), f"cannot write into {path}, which is a file; choose a folder")
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    require(os.access(nearest, os.W_OK), f"cannot write into {nearest}; choose a folder that is yours")
+    require(os.access(nearest, os.W_OK), f"cannot write into {nearest}; choose a folder you may write to")
 
 
-def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it; on any failure nothing is left behind."""
     path = Path(path)
     try:
@@ -59,20 +62,21 @@ def _umask() -> int:
 
 def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
     """SHA-256 of tensors with their names, types and shapes, and of a text."""
-    found = hashlib.sha256(text.encode())
+    checksum = hashlib.sha256(text.encode())
     for name, value in sorted(tensors.items()):
-        found.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-        found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        checksum.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+        checksum.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return checksum.hexdigest()
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Write a UTF-8 text file atomically."""
+    write_bytes(path, text.encode())
 
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
 
-    write_atomically(path, write)
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file atomically."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
@@ -87,7 +91,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
-            # copies: the file is mapped into memory, and who overwrites it would change or kill what was read
+            # The file is mapped into memory, so overwriting it would change or invalidate tensors that are not copied.
             return {name: file.get_tensor(name).clone() for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise GraphMendError(f"{path} is not a readable safetensors file ({error}); write it again") from error
@@ -106,19 +110,26 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
 def read_arrays(path: str | Path) -> dict[str, Any]:
     """Read all arrays of an ``.npz``; nothing in it is ever unpickled."""
     require(Path(path).is_file(), f"there is no file {path}; check the path")
+    with open_arrays(path, "write it again") as file:
+        return {name: file[name] for name in file.files}
+
+
+@contextmanager
+def open_arrays(path: str | Path, remedy: str) -> Iterator[Any]:
+    """An ``.npz`` to read arrays from by name; if that fails, the error says so and ends with ``remedy``."""
     try:
         with Path(path).open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            arrays = {name: found[name] for name in found.files} if hasattr(found, "files") else None
+            arrays = np.load(file, allow_pickle=False)
+            require(hasattr(arrays, "files"), f"{path} is a single array, not an .npz; save its arrays with np.savez")
+            yield arrays
+    except GraphMendError:
+        raise
     except BROKEN as error:
         reason = first_line(error)
-        raise GraphMendError(f"{path} is not a readable .npz of plain arrays ({reason}); write it again") from error
-    if arrays is None:
-        raise GraphMendError(f"{path} is a single array, not an .npz; save its arrays with np.savez")
-    return arrays
+        raise GraphMendError(f"{path} is not a readable .npz of plain arrays ({reason}); {remedy}") from error
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, short enough for a sentence."""
+    """The message of an error, short enough to be part of a sentence."""
     text = str(error).strip().splitlines()
     return text[0][:120] if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Graphs on disk: ``.npz`` of plain arrays, or a PyG ``Data`` saved with torch. Nothing is ever unpickled freely."""
+"""Graphs on disk: ``.npz`` of plain arrays, or a PyG ``Data`` saved with torch; no pickle can run code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _read_npz(path: Path) -> Data:
     tensors = {}
     for name, array in arrays.items():
         require(array.dtype.kind in "biuf", f"{path}: {name} holds {array.dtype}, not numbers; convert it")
-        if array.dtype.kind == "u":  # torch does little with unsigned integers
+        if array.dtype.kind == "u":  # few operations of torch take unsigned integers
             array = array.astype(np.int64)
         tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
     if tensors["edge_index"].dtype in (torch.int8, torch.int16, torch.int32):
@@ -65,7 +65,7 @@ def _read_npz(path: Path) -> Data:
 def _read_torch(path: Path) -> Data:
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
-            warnings.simplefilter("ignore")  # torch warns of old pickles before it refuses them
+            warnings.simplefilter("ignore")  # torch warns about old pickles before it refuses them
             data = torch.load(path, map_location="cpu", weights_only=True)
     except (*BROKEN, RuntimeError, pickle.UnpicklingError, AttributeError) as error:
         raise GraphMendError(

@@ -29,7 +29,7 @@ def load_any_model(
         require(factory is None and weights is None, "give either a checkpoint or a factory with weights, not both")
         return load_model(checkpoint)
     if factory is None or weights is None:
-        raise GraphMendError("no model: give a checkpoint, or both a factory and weights")
+        raise GraphMendError("there is no model; give a checkpoint, or both a factory and weights")
     model = _build(factory)
     tensors, _ = read_safetensors(weights)
     try:

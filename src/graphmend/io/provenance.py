@@ -1,4 +1,4 @@
-"""Where a number comes from: versions, device, seed."""
+"""The provenance of a stored result: versions, device, seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import graphmend
 
 
 def provenance(device: str | torch.device, **more: Any) -> dict[str, Any]:
-    """What a stored result needs to be traced back."""
+    """The versions, commit and device that a stored result needs to be reproduced, and ``more``."""
     return {
         "graphmend": graphmend.__version__,
         "commit": commit(),
@@ -27,20 +27,20 @@ def provenance(device: str | torch.device, **more: Any) -> dict[str, Any]:
 
 
 def device_name(device: torch.device) -> str:
-    """The device as people know it."""
+    """The name of a GPU, or the number of CPU threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type}, {torch.get_num_threads()} threads"
 
 
 def commit() -> str | None:
-    """The commit of the source tree this runs from, if it is one (``+`` marks uncommitted changes)."""
+    """The commit of the source tree this runs from, if it is a checkout (``+`` marks uncommitted changes)."""
     here = Path(__file__).parent
     try:
-        found = [
+        revision, changes = (
             subprocess.run(["git", "-C", str(here), *command], capture_output=True, text=True, timeout=5, check=True)
             for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "."])
-        ]
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found[0].stdout.strip() + ("+" if found[1].stdout.strip() else "")
+    return revision.stdout.strip() + ("+" if changes.stdout.strip() else "")

@@ -1,4 +1,4 @@
-"""Measures of predictions and graphs."""
+"""Measures of predictions."""
 
 from graphmend.metrics.scores import METRICS, predictions, score, scores
 

@@ -1,8 +1,9 @@
-"""How good predictions are: accuracy, ROC-AUC and macro-F1, computed by scikit-learn."""
+"""Accuracy, ROC-AUC and macro-F1 of predictions, computed by scikit-learn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Undefined(GraphMendError):
-    """The metric has no value for these nodes (nothing is wrong with the input as such)."""
+    """The metric has no value for these nodes, although the input is valid."""
 
 
 def predictions(logits: Tensor) -> Tensor:
@@ -40,7 +41,7 @@ def score(metric: str, logits: Tensor, y: Tensor, mask: Tensor | None = None) ->
             mean of one-vs-rest over the classes that occur in ``y``.
         logits: As in :func:`predictions`.
         y: Class labels of shape ``(N,)`` or ``(N, 1)``.
-        mask: The nodes that count, boolean of shape ``(N,)`` or indices; all of them when ``None``.
+        mask: The nodes that are scored, boolean of shape ``(N,)`` or indices; all of them when ``None``.
 
     Raises:
         GraphMendError: When the metric is undefined: no node is scored, or the AUC of a single class.
@@ -51,13 +52,11 @@ def score(metric: str, logits: Tensor, y: Tensor, mask: Tensor | None = None) ->
 
 def scores(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> dict[str, float]:
     """All metrics that are defined for these nodes, by name; arguments as in :func:`score`."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name in METRICS:
-        try:
-            found[name] = score(name, logits, y, mask)
-        except _Undefined:
-            continue
-    return found
+        with suppress(_Undefined):
+            values[name] = score(name, logits, y, mask)
+    return values
 
 
 def _accuracy(logits: Tensor, y: Array) -> float:
@@ -100,7 +99,7 @@ def _check_shape(logits: Tensor) -> None:
 
 
 def _checked(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Array]:
-    """The scored rows as float64 logits on the CPU and integer labels, or the reason why there are none."""
+    """The scored rows as float64 logits and integer labels on the CPU, after a check of shapes and ranges."""
     _check_shape(logits)
     y = y.reshape(-1)
     nodes = logits.size(0)

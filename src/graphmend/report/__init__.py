@@ -1,1 +1,1 @@
-"""Plots; they read results, they compute none."""
+"""Plots of results."""

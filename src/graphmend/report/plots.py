@@ -60,18 +60,18 @@ def embedding_plot(demo: Demo, path: Path) -> None:
 
     rows = demo.embeddings
     figure, axes = plt.subplots(len(rows), 2, figsize=(7, 3.1 * len(rows)), layout="constrained", squeeze=False)
-    for (left, right), found in zip(axes, rows, strict=True):
-        shown = slice(0, 400)  # enough to see, and quick
-        both = np.concatenate([found.before[shown].numpy(), found.after[shown].numpy()])
-        with threadpool_limits(1):  # more threads only wait for one another here
+    for (left, right), embedding in zip(axes, rows, strict=True):
+        shown = slice(0, 400)  # enough nodes to see clusters, few enough to be quick
+        both = np.concatenate([embedding.before[shown].numpy(), embedding.after[shown].numpy()])
+        with threadpool_limits(1):  # for so few points more threads are slower
             points = TSNE(init="pca", perplexity=30, random_state=0, max_iter=500).fit_transform(both)
         middle = len(points) // 2
         for axis, part, title in (
-            (left, points[:middle], f"before, {found.accuracy_before:.1f} % right"),
-            (right, points[middle:], f"after, {found.accuracy_after:.1f} % right"),
+            (left, points[:middle], f"before, {embedding.accuracy_before:.1f} % right"),
+            (right, points[middle:], f"after, {embedding.accuracy_after:.1f} % right"),
         ):
-            dots = axis.scatter(*part.T, c=found.labels[shown].numpy(), cmap="tab10", s=6, linewidths=0)
-            axis.set_title(f"{found.scenario}: {title}", fontsize=9)
+            dots = axis.scatter(*part.T, c=embedding.labels[shown].numpy(), cmap="tab10", s=6, linewidths=0)
+            axis.set_title(f"{embedding.scenario}: {title}", fontsize=9)
             axis.set_xticks([])
             axis.set_yticks([])
     figure.legend(

@@ -1,5 +1,5 @@
 """Trainers: ``(model, splits) -> model``."""
 
-from graphmend.training.erm import ERM
+from graphmend.training.erm import ERM, OPTIMIZERS, risk
 
-__all__ = ["ERM"]
+__all__ = ["ERM", "OPTIMIZERS", "risk"]

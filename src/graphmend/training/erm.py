@@ -5,23 +5,22 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import GraphMendError, choose, require
+from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
+from graphmend.progress import track
+from graphmend.transforms.views.drop_edge import DropEdge
 
-__all__ = ["ERM", "OPTIMIZERS"]
+__all__ = ["ERM", "OPTIMIZERS", "risk"]
 
 logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
@@ -43,10 +42,10 @@ class ERM:
         weight_decay: Decoupled decay for ``"adamw"``, L2 penalty for ``"adam"``.
         epochs: Optimiser steps.
         optimizer: ``"adamw"`` or ``"adam"``.
-        drop_edge: Probability with which each stored edge is left out (weight 0), drawn afresh every epoch for every
-            training graph from its full edge list. The model must take edge weights and treat 0 as absent.
-        seed: Seed of dropout and edge dropping. The global generators are restored afterwards; the model's initial
-            weights are the caller's.
+        drop_edge: Probability of :class:`~graphmend.transforms.DropEdge`, applied afresh in every epoch to every
+            training graph. The model must take edge weights and treat 0 as absent.
+        seed: Seed of dropout and edge dropping. The global random generators are restored afterwards. The initial
+            weights are those of the model passed in.
 
     Example:
         >>> ERM(lr=0.01, weight_decay=5e-4, epochs=1000, optimizer="adam")  # the robustness experiments
@@ -81,14 +80,13 @@ class ERM:
         options: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         optimizer = OPTIMIZERS[self.optimizer](parameters, **options)
         best, best_epoch, best_state = -math.inf, 0, {}
-        epochs = range(1, self.epochs + 1)
-        bar = track(epochs, "training", console=Console(stderr=True), transient=True, disable=not progress)
-        with _seeded(self.seed, parameters[0].device):
-            for epoch in bar:
+        drop_edge = DropEdge(self.drop_edge)
+        with untouched_rng(self.seed):
+            for epoch in track(range(1, self.epochs + 1), "training", progress):
                 model.train()
                 optimizer.zero_grad()
-                losses = [_loss(model, data, splits.task, self.drop_edge) for data in splits.train]
-                loss = torch.stack(losses).mean()
+                graphs = (drop_edge(data) if self.drop_edge > 0 else data for data in splits.train)
+                loss = torch.stack([risk(*_scored_nodes(model, data), splits.task) for data in graphs]).mean()
                 if not torch.isfinite(loss):
                     raise GraphMendError(
                         f"the training loss is {loss.item()} in epoch {epoch}; lower lr={self.lr} or check the features"
@@ -98,22 +96,20 @@ class ERM:
                 value = _validate(model, splits)
                 if value > best:
                     best, best_epoch, best_state = value, epoch, copy.deepcopy(model.state_dict())
-        optimizer.zero_grad()  # no gradients left behind
+        optimizer.zero_grad()  # leave no gradients on the caller's model
         model.load_state_dict(best_state)
         logger.info("best epoch %d of %d: validation %s %.4f", best_epoch, self.epochs, splits.metric, best)
         return model.eval()
 
 
-def _loss(model: nn.Module, data: Data, task: str, drop_edge: float) -> Tensor:
-    weight: Tensor | None = data.edge_weight
-    if drop_edge > 0:
-        kept = (torch.rand(data.edge_index.size(1), device=data.x.device) >= drop_edge).to(data.x.dtype)
-        weight = kept if weight is None else weight * kept
-    mask = node_mask(data)
-    return _risk(_forward(model, data, weight)[mask], data.y.reshape(-1)[mask], task)
+def risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
+    """The training loss of some nodes: see :class:`ERM` for the loss of each task.
 
-
-def _risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
+    Args:
+        logits: ``(N, C)``, or one binary logit per node as ``(N,)`` or ``(N, 1)``.
+        y: Class labels of shape ``(N,)``.
+        task: ``"multiclass"`` or ``"binary"``.
+    """
     require(y.numel() > 0, "a training graph has no node to train on; pass a mask that selects at least one node")
     single = logits.dim() == 1 or logits.size(1) == 1
     classes = 2 if single or task == "binary" else logits.size(1)
@@ -135,24 +131,12 @@ def _risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
 @torch.no_grad()
 def _validate(model: nn.Module, splits: Splits) -> float:
     model.eval()
-    masks = [node_mask(data) for data in splits.val]
-    logits = [_forward(model, data, data.edge_weight)[mask] for data, mask in zip(splits.val, masks, strict=True)]
-    y = [data.y.reshape(-1)[mask] for data, mask in zip(splits.val, masks, strict=True)]
+    logits, y = zip(*(_scored_nodes(model, data) for data in splits.val), strict=True)
     return score(splits.metric, torch.cat(logits), torch.cat(y))
 
 
-def _forward(model: nn.Module, data: Data, weight: Tensor | None) -> Tensor:
-    out: Tensor = model(data.x, data.edge_index) if weight is None else model(data.x, data.edge_index, weight)
-    return out
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's generators for the CPU and ``device`` seeded inside and as they were outside."""
-    cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
+def _scored_nodes(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+    """Logits and labels of the nodes in the mask; without edge weights the model is called without that argument."""
+    weights = () if data.edge_weight is None else (data.edge_weight,)
+    mask = node_mask(data)
+    return model(data.x, data.edge_index, *weights)[mask], data.y.reshape(-1)[mask]

@@ -6,11 +6,12 @@ sparse structure of a graph is then built only once. Their randomness comes from
 their randomness comes from their seed.
 """
 
+from graphmend.transforms.attacks.attack import EdgeAttack
 from graphmend.transforms.attacks.grbcd import GRBCD
 from graphmend.transforms.attacks.prbcd import PRBCD
 from graphmend.transforms.corruptions.feature_noise import FeatureNoise
 from graphmend.transforms.corruptions.random_edges import RandomEdges
-from graphmend.transforms.purifiers.jaccard import Jaccard
+from graphmend.transforms.purifiers.jaccard import Jaccard, edge_similarity
 from graphmend.transforms.registry import VIEWS, view_of
 from graphmend.transforms.views.drop_edge import DropEdge
 from graphmend.transforms.views.drop_node import DropNode
@@ -24,11 +25,13 @@ __all__ = [
     "VIEWS",
     "DropEdge",
     "DropNode",
+    "EdgeAttack",
     "FeatureNoise",
     "Jaccard",
     "RandomEdges",
     "Shuffle",
     "Subgraph",
     "View",
+    "edge_similarity",
     "view_of",
 ]

@@ -1,17 +1,19 @@
-"""A generated citation graph of the size of ogbn-arxiv, for when the real one is not at hand."""
+"""A generated citation graph of the size of ogbn-arxiv, for use where the real one is not available."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.generated.csbm import Array, distinct
+from graphmend.datasets.generated.csbm import distinct
 from graphmend.datasets.published.arxiv import period_splits, year_splits
 from graphmend.datasets.readers.sources import cached_arrays
 from graphmend.datasets.splits import Splits
 from graphmend.errors import require
+from graphmend.io.files import Array
 
 __all__ = ["DATASETS", "arxiv_size", "generate"]
 
@@ -25,10 +27,10 @@ PERIODS = {  # papers per period, growing geometrically within each
     (2019, 2019): 39_711,
     (2020, 2020): 8_892,
 }
-NEIGHBOURS = ((1, 0.5), (-1, 0.3), (2, 0.2))  # second fields: places on the ring of classes, and how often
-STRAY = 0.03  # citations to any field
-STRANGERS, STRANGERS_GROWTH = 0.33, 0.06  # share of papers nearer to their second field in 2011; more nine years later
-STRANGERS_CITED = 0.15  # popularity of such papers
+NEIGHBOURS = ((1, 0.5), (-1, 0.3), (2, 0.2))  # offset of the second field on the ring of classes, and its frequency
+STRAY = 0.03  # share of citations to a random field
+STRANGERS, STRANGERS_GROWTH = 0.33, 0.06  # share of papers nearer to their second field in 2011, and its growth to 2020
+STRANGERS_CITED = 0.15  # popularity of such papers, relative to the others
 SCALE = 0.1  # standard deviation of the feature noise
 SIGNAL = 3.5  # length of a field's mean, in standard deviations of the noise
 DRIFT = 0.6  # how far a field's mean moves in nine years, relative to its length
@@ -55,11 +57,6 @@ def arxiv_size(
     return period_splits(arrays, meta) if ood else year_splits(arrays, meta)
 
 
-def arxiv_size_ood(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
-    """:func:`arxiv_size` with its cumulative graphs."""
-    return arxiv_size(seed=seed, data_dir=data_dir, ood=True)
-
-
 def generate(*, scale: float = 1.0, seed: int = 0) -> dict[str, Array]:
     r"""Arrays ``x``, ``edge_index``, ``y`` and ``year`` of the graph.
 
@@ -84,7 +81,7 @@ def generate(*, scale: float = 1.0, seed: int = 0) -> dict[str, Array]:
     purity = np.where(stranger, rng.uniform(0.05, 0.4, nodes), rng.uniform(0.9, 1.0, nodes))
     x = _features(rng, y, second, purity, time)
     edges = _citations(rng, y, second, purity, round(EDGES * nodes / NODES), seed)
-    shuffle = rng.permutation(nodes)  # published node ids tell nothing about time, nor should ours
+    shuffle = rng.permutation(nodes)  # so that node ids do not reveal time, as in the published data
     back = np.argsort(shuffle)
     order = rng.permutation(edges.shape[1])
     return {"x": x[shuffle], "edge_index": back[edges[:, order]], "y": y[shuffle], "year": year[shuffle]}
@@ -100,10 +97,10 @@ def _years(scale: float) -> Array:
 
 
 def _draw_rows(rng: np.random.Generator, weights: Array) -> Array:
-    """One column for every row, in proportion to the weights."""
+    """One random column for every row, with probabilities in proportion to the weights."""
     ends = np.cumsum(weights, axis=1)
-    found: Array = (rng.random((len(ends), 1)) * ends[:, -1:] > ends).sum(axis=1)
-    return found
+    columns: Array = (rng.random((len(ends), 1)) * ends[:, -1:] > ends).sum(axis=1)
+    return columns
 
 
 def _features(rng: np.random.Generator, y: Array, second: Array, purity: Array, time: Array) -> Array:
@@ -117,13 +114,14 @@ def _features(rng: np.random.Generator, y: Array, second: Array, purity: Array, 
 def _citations(rng: np.random.Generator, y: Array, second: Array, purity: Array, count: int, seed: int) -> Array:
     """``count`` distinct pairs of a citing and an earlier paper; papers are numbered by time."""
     nodes = y.size
-    length = np.cumsum(rng.lognormal(0.0, 0.8, nodes))  # of the lists of references
+    length = np.cumsum(rng.lognormal(0.0, 0.8, nodes))  # running total of the lengths of reference lists
     popularity = np.minimum(rng.random(nodes) ** -0.8, 400.0) * np.where(purity < 0.5, STRANGERS_CITED, 1.0)
-    # Every paper is on two shelves; a shelf is sorted by time, a point on it is a paper.
-    shelf = np.concatenate([y, second])
+    # Every paper is listed under both of its fields. A field lists its papers by time, each as long as its weight, so
+    # that a random point selects a paper.
+    listed_under = np.concatenate([y, second])
     paper = np.tile(np.arange(nodes), 2)
-    order = np.argsort(shelf * nodes + paper)
-    places = (shelf * nodes + paper)[order]
+    order = np.argsort(listed_under * nodes + paper)
+    places = (listed_under * nodes + paper)[order]
     paper = paper[order]
     ends = np.cumsum((np.concatenate([purity, 1 - purity]) * np.tile(popularity, 2))[order])
     starts = np.concatenate([[0.0], ends])
@@ -147,6 +145,10 @@ _NOTE = "generated in the size of ogbn-arxiv"
 DATASETS = {
     "arxiv-size": Dataset("arxiv-size", "none (one graph, split by year)", arxiv_size, generated=True, note=_NOTE),
     "arxiv-size-ood": Dataset(
-        "arxiv-size-ood", "time: papers of later years", arxiv_size_ood, generated=True, note=_NOTE
+        "arxiv-size-ood",
+        "time: papers of later years",
+        functools.partial(arxiv_size, ood=True),
+        generated=True,
+        note=_NOTE,
     ),
 }

@@ -1,27 +1,26 @@
-r"""Contextual stochastic block model: graphs whose homophily, features, classes and size shift as told.
+r"""Contextual stochastic block model: graphs with chosen shifts of homophily, features, classes and size.
 
-Everything is drawn in :math:`O(N F + E)` time and memory, in chunks with random streams of their own, so that graphs of
-:math:`10^8` stored edges need little more than themselves.
+Everything is drawn in :math:`O(N F + E)` time and memory, in chunks with random streams of their own, so that drawing a
+graph of :math:`10^8` stored edges needs little more memory than the graph itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
+from graphmend.datasets.edges import undirected
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, require
+from graphmend.io.files import Array
 
-__all__ = ["DATASETS", "Blocks", "block_edges", "block_features", "csbm", "distinct", "undirected"]
+__all__ = ["DATASETS", "Blocks", "block_edges", "block_features", "csbm", "distinct"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 22  # pairs drawn at a time
 ROWS = 1 << 16  # rows of features drawn at a time
 STRENGTHS = {"train": 0.0, "val": 0.5, "test": 1.0}  # how much of the shifts each part sees
@@ -99,9 +98,10 @@ def csbm(
         prior = np.exp(t * tilt - (t * tilt).max())
         y = _stream(*name, 0).choice(classes, size, p=prior / prior.sum())
         count = round(size * degree / 2)
-        edges = undirected(block_edges(Blocks(y, classes), count, homophily - t * structure_shift, (*name, 1)), size)
+        keys = block_edges(Blocks(y, classes), count, homophily - t * structure_shift, (*name, 1))
         x = block_features(y, means + t * direction, (*name, 2))
-        return Data(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(y.astype(np.int64)))
+        edge_index = undirected(keys, size, sort_by_row=False)
+        return Data(x=torch.from_numpy(x), edge_index=edge_index, y=torch.from_numpy(y.astype(np.int64)))
 
     counts = {"train": train_graphs, "val": val_graphs, "test": test_graphs}
     parts = {part: [graph(part, number) for number in range(count)] for part, count in counts.items()}
@@ -111,7 +111,7 @@ def csbm(
 
 
 class Blocks:
-    """Nodes lined up class by class on a segment, each as long as its weight, so that a point on it is a node.
+    """Nodes ordered by class along a line, each as long as its weight, so that a random point selects a node.
 
     Args:
         y: Class of every node.
@@ -132,47 +132,49 @@ class Blocks:
     def pairs(self, rng: np.random.Generator, count: int, homophily: float) -> tuple[Array, Array]:
         """Ends of ``count`` random edges: any node, and one of the same class with probability ``homophily``."""
         point = rng.random(count)
-        point.sort()  # pairs may come in any order, and this one keeps the look-ups close together
+        point.sort()  # pairs may come in any order, and this one reads memory in order
         first = self._at(point * self.high[-1])
         own = self.y[first]
         low, width = self.low[own], (self.high - self.low)[own]
         same = rng.random(count) < homophily
         point = rng.random(count)
         point *= np.where(same, width, self.high[-1] - width)
-        point += np.where(same, low, np.where(point >= low, width, 0.0))  # others: step over the own class
+        point += np.where(same, low, np.where(point >= low, width, 0.0))  # for another class, skip the node's own
         return first, self._at(point)
 
     def _at(self, point: Array) -> Array:
         place = point.astype(np.int64) if self.ends is None else np.searchsorted(self.ends, point, side="right")
-        found: Array = self.order[np.minimum(place, self.nodes - 1)].astype(np.int64)
-        return found
+        nodes: Array = self.order[np.minimum(place, self.nodes - 1)].astype(np.int64)
+        return nodes
 
 
-def block_edges(blocks: Blocks, count: int, homophily: float, seed: tuple[int, ...]) -> Array:
+def block_edges(blocks: Blocks, count: int, homophily: float, seed: tuple[int, ...], *, chunk: int = CHUNK) -> Array:
     """Exactly ``count`` distinct undirected edges without self-loops, as sorted keys ``low * N + high``.
 
-    Edges within and between classes are counted out apart, so that the homophily holds in dense graphs too.
+    Edges within and between classes are drawn separately, so that the homophily is exact in dense graphs, too.
     """
 
     def keys(same: bool, size: int) -> Array:
         def draw(rng: np.random.Generator, some: int) -> Array:
             first, second = blocks.pairs(rng, some, float(same))
-            found = np.minimum(first, second) * blocks.nodes + np.maximum(first, second)
-            found[first == second] = -1
-            return found
+            drawn = np.minimum(first, second) * blocks.nodes + np.maximum(first, second)
+            drawn[first == second] = -1
+            return drawn
 
-        return distinct(draw, size, (*seed, int(same)))
+        return distinct(draw, size, (*seed, int(same)), chunk=chunk)
 
     within = round(count * homophily)
-    found = np.concatenate([keys(True, within), keys(False, count - within)])
-    found.sort(kind="stable")  # two sorted runs: merged in linear time
-    return found
+    edges = np.concatenate([keys(True, within), keys(False, count - within)])
+    edges.sort(kind="stable")  # merges two sorted runs in linear time
+    return edges
 
 
-def distinct(draw: Callable[[np.random.Generator, int], Array], count: int, seed: tuple[int, ...]) -> Array:
+def distinct(
+    draw: Callable[[np.random.Generator, int], Array], count: int, seed: tuple[int, ...], *, chunk: int = CHUNK
+) -> Array:
     """``count`` different keys from ``draw(rng, size)``, sorted; negative keys and repetitions are drawn again.
 
-    Chunks have random streams of their own, and nothing much larger than the result is ever held.
+    Each chunk of at most ``chunk`` keys has a random stream of its own.
     """
     keys = np.empty(0, np.int64)
     for attempt in range(100):
@@ -180,42 +182,27 @@ def distinct(draw: Callable[[np.random.Generator, int], Array], count: int, seed
         if missing == 0:
             return keys
         fresh = np.empty(missing, np.int64)
-        for number, start in enumerate(range(0, missing, CHUNK)):
-            size = min(CHUNK, missing - start)
+        for number, start in enumerate(range(0, missing, chunk)):
+            size = min(chunk, missing - start)
             fresh[start : start + size] = draw(_stream(*seed, attempt, number), size)
         fresh.sort()
         fresh = fresh[(fresh >= 0) & np.concatenate([[True], fresh[1:] != fresh[:-1]])]
         if keys.size:
             known = keys[np.minimum(np.searchsorted(keys, fresh), keys.size - 1)] == fresh
             fresh = np.concatenate([keys, fresh[~known]])
-            fresh.sort(kind="stable")  # two sorted runs: merged in linear time
+            fresh.sort(kind="stable")  # merges two sorted runs in linear time
         keys = fresh
-    raise GraphMendError(f"there are no {count} distinct edges to draw (found {keys.size}); lower degree or add nodes")
+    raise GraphMendError(f"there are no {count} distinct edges to draw (got {keys.size}); lower degree or add nodes")
 
 
-def undirected(keys: Array, nodes: int) -> Tensor:
-    """Both directions of the edges ``low * N + high`` as ``edge_index``, sorted by target, then source."""
-    both = np.empty(2 * keys.size, np.int64)
-    both[: keys.size] = keys
-    np.remainder(keys, nodes, out=both[keys.size :])
-    both[keys.size :] *= nodes
-    both[keys.size :] += keys // nodes
-    both.sort()
-    edge_index = np.empty((2, both.size), np.int64)
-    np.remainder(both, nodes, out=edge_index[0])
-    np.floor_divide(both, nodes, out=edge_index[1])
-    return torch.from_numpy(edge_index)
-
-
-def block_features(y: Array, means: Array, seed: tuple[int, ...], noise: float = 1.0) -> Array:
-    """Rows of ``means`` by class plus Gaussian noise, in single precision, drawn a block of rows at a time."""
+def block_features(y: Array, means: Array, seed: tuple[int, ...], *, rows: int = ROWS) -> Array:
+    """The class means plus standard normal noise, in single precision, drawn in blocks of ``rows`` rows."""
     x = np.empty((len(y), means.shape[1]), np.float32)
     centres = means.astype(np.float32)
-    for number, start in enumerate(range(0, len(y), ROWS)):
-        block = x[start : start + ROWS]
+    for number, start in enumerate(range(0, len(y), rows)):
+        block = x[start : start + rows]
         _stream(*seed, number).standard_normal(out=block, dtype=np.float32)
-        block *= np.float32(noise)
-        block += centres[y[start : start + ROWS]]
+        block += centres[y[start : start + rows]]
     return x
 
 
@@ -232,9 +219,9 @@ def _unit_rows(vectors: Array) -> Array:
 DATASETS = {
     "csbm": Dataset(
         "csbm",
-        "as told: features, structure, classes, size",
+        "chosen by options: features, structure, classes, size",
         csbm,
         generated=True,
-        note="contextual stochastic block model; options of graphmend.datasets.generated.csbm.csbm",
+        note="contextual stochastic block model; options of graphmend.datasets.csbm",
     )
 }

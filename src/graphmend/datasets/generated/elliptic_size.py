@@ -13,11 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.generated.csbm import Array, Blocks, distinct
+from graphmend.datasets.generated.csbm import Blocks, distinct
 from graphmend.datasets.published.elliptic import FEATURES, FILES, FOLDER, elliptic
 from graphmend.datasets.readers.sources import cache_dir
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, require
+from graphmend.io.files import Array
 
 __all__ = ["DATASETS", "elliptic_size", "write_files"]
 
@@ -35,15 +36,16 @@ LOCAL = 93  # features of the transaction itself; the others summarise its neigh
 SHUTDOWN = 43  # the step at which the illicit transactions change
 ILLICIT = (0.0245, 0.012)  # their share before and since then
 LICIT = 0.206
-HOMOPHILY = 0.95  # a third of what illicit transactions receive comes from others even so
-SIGNAL, DRIFT = 4.0, 0.8  # lengths, in standard deviations: of what marks illicit ones; of the move of all, in 25 steps
+HOMOPHILY = 0.95  # illicit transactions are so rare that a third of their neighbours are licit even so
+SIGNAL = 4.0  # distance of the illicit transactions' mean from the others', in standard deviations
+DRIFT = 0.8  # how far all features move in 25 steps, in standard deviations
 FIRST_ID = 100_000_000
 
 
 def elliptic_size(
     *, seed: int = 0, data_dir: str | Path | None = None, scale: float = 1.0, graph_seed: int = 0
 ) -> Splits:
-    """Generated data in the size and the file format of Elliptic, read by :func:`graphmend.datasets.published.elliptic.elliptic`.
+    """Generated data in the size and the file format of Elliptic, read by the loader of the real data.
 
     203,769 nodes and 234,355 edges in 49 steps, 165 features, about 2 % illicit, 21 % licit and the rest unknown. All
     features drift slowly; at step 43 most illicit transactions vanish and the others look different.
@@ -82,7 +84,7 @@ def write_files(folder: Path, *, scale: float = 1.0, seed: int = 0) -> None:
 
 
 def _ends(total: float) -> Array:
-    """Where the steps begin and end when ``total`` things are shared out like the published nodes."""
+    """The boundaries of the steps when ``total`` items are distributed over them like the published nodes."""
     ends = np.cumsum((0, *STEP_NODES))
     shared: Array = np.rint(ends / ends[-1] * total).astype(np.int64)
     return shared
@@ -95,12 +97,12 @@ class _Step(NamedTuple):
 
 
 def _step(number: int, nodes: int, links: int, seed: int) -> _Step:
-    """One time step: hidden classes, edges that prefer them, features of them, and labels for some."""
+    """One time step: a hidden class for every node, edges and features that depend on it, and some labels."""
     rng = np.random.default_rng([seed, number])
     fixed = np.random.default_rng([seed, 0])
     contrast, other, drift = (fixed.standard_normal(LOCAL) / np.sqrt(LOCAL) for _ in range(3))
     late = number >= SHUTDOWN
-    illicit = rng.random(nodes) < ILLICIT[late] * 4  # a quarter of them is labelled, as of the others
+    illicit = rng.random(nodes) < ILLICIT[late] * 4  # a quarter of the illicit transactions will be labelled
     blocks = Blocks(illicit, 2, np.minimum(rng.random(nodes) ** -0.6, 60.0))
 
     def draw(stream: np.random.Generator, size: int) -> Array:
@@ -122,9 +124,9 @@ def _step(number: int, nodes: int, links: int, seed: int) -> _Step:
 
 @functools.cache
 def _texts() -> Array:
-    """``,`` and a number with six characters, for every thousandth in (-10, 10): one decimal more above zero.
+    """The text of every thousandth in (-10, 10) after a comma, padded to six characters by a decimal above zero.
 
-    So rows are written by looking up bytes instead of formatting 34 million numbers one by one.
+    Looking up these bytes is much faster than formatting 34 million numbers one by one.
     """
     return np.array([f",{q / 1000:.4f}" if q >= 0 else f",{q / 1000:.3f}" for q in range(-9999, 10000)], dtype="S7")
 
@@ -138,7 +140,7 @@ def _write_features(file: BinaryIO, ids: Array, step: int, x: Array) -> None:
 
 
 def _write_once(folder: Path, scale: float, seed: int) -> None:
-    """Fill a temporary folder and rename it; whoever is second throws theirs away."""
+    """Fill a temporary folder and rename it; if another process was faster, its folder is kept instead."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))

@@ -9,8 +9,9 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features, undirected
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.edges import undirected
+from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features
+from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import require
 
 __all__ = ["DATASETS", "products_size"]
@@ -28,7 +29,7 @@ def products_size(
 
     The ends of an edge are drawn in proportion to Pareto weights, the second within the class of the first with
     probability 0.81; features are :math:`x_i = \mu_{y_i} + \varepsilon_i` with unit vectors :math:`\mu_c`. All of it is
-    generated in chunks. At full size the result takes 3 GB and its generation 4 GB at the most; nothing is cached.
+    generated in chunks. At full size the result takes 3 GB and its generation at most 4 GB; nothing is cached.
 
     Args:
         seed: Accepted for uniformity; the graph is the same for every run.
@@ -46,18 +47,17 @@ def products_size(
     means *= SIGNAL / np.linalg.norm(means, axis=1, keepdims=True)
     rank = np.empty(nodes, np.int64)
     rank[np.argsort(-weight * rng.lognormal(0.0, 1.0, nodes))] = np.arange(nodes)
-    edge_index = undirected(block_edges(Blocks(y, CLASSES, weight), edges, HOMOPHILY, (graph_seed, 1)), nodes)
+    keys = block_edges(Blocks(y, CLASSES, weight), edges, HOMOPHILY, (graph_seed, 1))
+    edge_index = undirected(keys, nodes, sort_by_row=False)
+    del keys  # half a gigabyte at full size
     x = torch.from_numpy(block_features(y, means, (graph_seed, 2)))
     train, val = (round(nodes * share) for share in SHARES)
-    masks = {
-        "train_mask": torch.from_numpy(rank < train),
-        "val_mask": torch.from_numpy((rank >= train) & (rank < train + val)),
-        "test_mask": torch.from_numpy(rank >= train + val),
-    }
-    graph = {"x": x, "edge_index": edge_index, "y": torch.from_numpy(y.astype(np.int64)), **masks}
-    parts = [[Data(**graph, mask=mask)] for mask in masks.values()]
+    graph = Data(x=x, edge_index=edge_index, y=torch.from_numpy(y.astype(np.int64)))
+    members = (rank < train, (rank >= train) & (rank < train + val), rank >= train + val)
+    for mask, chosen in zip(MASKS, members, strict=True):
+        graph[mask] = torch.from_numpy(chosen)
     meta = {"name": "products-size", "generated": True, "classes": CLASSES, "scale": scale, "seed": graph_seed}
-    return Splits(parts[0], parts[1], parts[2], meta=meta)
+    return Splits.transductive(graph, meta=meta)
 
 
 DATASETS = {

@@ -23,12 +23,12 @@ from graphmend.engine.propagation import Propagation, gcn_norm
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.io.files import digest
 
-__all__ = ["DATASETS", "Draw", "draw_domains", "is_acceptable", "synthetic_domains"]
+__all__ = ["DATASETS", "Draw", "accepted_draw", "draw_domains", "is_acceptable", "random_networks", "synthetic_domains"]
 
 CLASSES = 10  # also the number of domains and of spurious columns
 MIN_CLASSES, MIN_SHARE, MAX_SHARE = 6, 0.01, 0.5
 MOST_DRAWS = 10_000
-BLOCK = 20  # draws looked at together
+BLOCK = 20  # draws that are evaluated together
 BASES: dict[str, Callable[[str | Path | None], Data]] = {
     "cora-ood": functools.partial(planetoid_graph, "cora"),
     "photo-ood": photo_graph,
@@ -60,7 +60,7 @@ def synthetic_domains(
     require(seed >= 0, f"seed must not be negative (got {seed})")
     hop = gcn_norm(Adjacency.of(base.edge_index, base.num_nodes), None, torch.float64)
     x = base.x.double()
-    index, rejected = _accepted(x, hop, 0 if one_draw else seed)
+    index, rejected = accepted_draw(x, hop, 0 if one_draw else seed)
     draw = draw_domains(x, hop, index)
     graphs = [
         Data(x=torch.cat([base.x, draw.spurious + shift], dim=1), edge_index=base.edge_index, y=draw.y)
@@ -90,7 +90,7 @@ class Draw(NamedTuple):
 def draw_domains(x: Tensor, hop: Propagation, index: int) -> Draw:
     """Draw number ``index``, a function of the graph and that number alone.
 
-    The networks are drawn in single precision and applied in double, so that no label hangs on the order of a sum.
+    The networks are drawn in single precision and applied in double, so that no label depends on the order of a sum.
 
     Args:
         x: The original features in double precision.
@@ -98,7 +98,7 @@ def draw_domains(x: Tensor, hop: Propagation, index: int) -> Draw:
         index: The number of the draw, which seeds its own generator.
     """
     y = _labels(x, hop, [index])[0]
-    networks = _networks(x.size(1), index)
+    networks = random_networks(x.size(1), index)
     hidden = torch.relu(hop(F.one_hot(y, CLASSES).double() @ networks.third))
     spurious = hop(hidden @ networks.fourth)
     return Draw(index, y, spurious.float(), (networks.weight.t() + networks.bias).float())
@@ -115,7 +115,7 @@ class _Networks(NamedTuple):
     bias: Tensor
 
 
-def _networks(width: int, index: int) -> _Networks:
+def random_networks(width: int, index: int) -> _Networks:
     """Glorot weights without bias for the graph convolutions, torch's own initialisation for the linear layer."""
     generator = torch.Generator().manual_seed(index)
     glorot = [_uniform((rows, CLASSES), math.sqrt(6 / (rows + CLASSES)), generator) for rows in (width, *[CLASSES] * 3)]
@@ -125,7 +125,7 @@ def _networks(width: int, index: int) -> _Networks:
 
 def _labels(x: Tensor, hop: Propagation, indices: Sequence[int]) -> list[Tensor]:
     """The labels of several draws at once, which costs little more than those of one."""
-    networks = [_networks(x.size(1), index) for index in indices]
+    networks = [random_networks(x.size(1), index) for index in indices]
     first = torch.cat([each.first for each in networks], dim=1)
     hidden = torch.relu(hop(x @ first)).view(-1, len(networks), CLASSES).unbind(dim=1)
     out = hop(torch.cat([part @ each.second for part, each in zip(hidden, networks, strict=True)], dim=1))
@@ -141,11 +141,13 @@ def _is_balanced(shares: Tensor) -> bool:
     return int((shares >= MIN_SHARE).sum()) >= MIN_CLASSES and float(shares.max()) <= MAX_SHARE
 
 
-def _accepted(x: Tensor, hop: Propagation, number: int) -> tuple[int, list[dict[str, Any]]]:
-    """Acceptable draw ``number`` and the draws before it that were not acceptable."""
+def accepted_draw(
+    x: Tensor, hop: Propagation, number: int, *, most_draws: int = MOST_DRAWS
+) -> tuple[int, list[dict[str, Any]]]:
+    """The index of acceptable draw ``number``, and the draws before it that were rejected."""
     accepted, rejected = 0, []
     graph = digest({"x": x.float(), "row": hop.adjacency.row, "col": hop.adjacency.col})
-    for start in range(0, MOST_DRAWS, BLOCK):
+    for start in range(0, most_draws, BLOCK):
         for index, counts in enumerate(_counts(x, hop, graph, start), start):
             shares = counts.double() / x.size(0)
             if not _is_balanced(shares):
@@ -156,25 +158,24 @@ def _accepted(x: Tensor, hop: Propagation, number: int) -> tuple[int, list[dict[
             else:
                 accepted += 1
     raise GraphMendError(
-        f"only {accepted} of the first {MOST_DRAWS} draws have balanced classes, seed {number} needs one more; "
-        "take a smaller seed"
+        f"only {accepted} of the first {most_draws} draws have balanced classes, but seed {number} needs "
+        f"{number + 1}; take a smaller seed"
     )
 
 
 def _counts(x: Tensor, hop: Propagation, graph: str, start: int) -> Tensor:
-    """Class sizes of ``BLOCK`` draws, kept in the cache for the other seeds; where it cannot be written, without."""
-    found: dict[str, Any] = {}
+    """Class sizes of ``BLOCK`` draws, cached for the other seeds if the cache can be written."""
 
+    @functools.cache
     def build() -> dict[str, Any]:
         labels = _labels(x, hop, range(start, start + BLOCK))
-        found["counts"] = torch.stack([torch.bincount(y, minlength=CLASSES) for y in labels]).numpy()
-        return found
+        return {"counts": torch.stack([torch.bincount(y, minlength=CLASSES) for y in labels]).numpy()}
 
     try:
-        counts = cached_arrays("synthetic-domains", f"{graph} {start} {BLOCK}", build)["counts"]
+        arrays = cached_arrays("synthetic-domains", f"{graph} {start} {BLOCK}", build)
     except GraphMendError:
-        counts = found["counts"]
-    return torch.from_numpy(counts)
+        arrays = build()
+    return torch.from_numpy(arrays["counts"])
 
 
 def _shares(y: Tensor) -> Tensor:

@@ -12,16 +12,23 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.readers.csv_files import Array, Member, read_table
-from graphmend.datasets.readers.sources import Source, cached_arrays, download, find
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.edges import undirected
+from graphmend.datasets.readers.arrays import row_normalise
+from graphmend.datasets.readers.csv_files import Member, read_table
+from graphmend.datasets.readers.sources import FETCH_AGAIN, Source, cached_arrays, download, find, stamps
+from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import GraphMendError, require
-from graphmend.io.files import read_arrays
+from graphmend.io.files import Array, read_arrays
 
 __all__ = ["DATASETS", "arxiv", "arxiv_ood", "period_splits", "year_splits"]
 
-LAYOUT = tuple(f"raw/{name}.csv.gz" for name in ("edge", "node-feat", "node-label", "node_year"))
 SOURCE = Source("arxiv.zip", "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip")
+RAW = ("edge", "node-feat", "node-label", "node_year")
+LAYOUTS = (
+    ("arxiv.npz",),
+    *(tuple(f"{folder}/raw/{name}.csv.gz" for name in RAW) for folder in ("ogbn_arxiv", "arxiv")),
+    (SOURCE.path,),
+)
 CUTS = (2017, 2018)  # last years of the official training and validation nodes
 UPPER_YEARS = {"train": (2011,), "val": (2014,), "test": (2016, 2018, 2020)}
 
@@ -29,8 +36,8 @@ UPPER_YEARS = {"train": (2011,), "val": (2014,), "test": (2016, 2018, 2020)}
 def arxiv(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
     """One graph: papers until 2017 for training, of 2018 for validation, later ones for testing.
 
-    `Hu et al. 2020 <https://arxiv.org/abs/2005.00687>`_. Citations are made undirected, features are divided by
-    ``max(row sum, 1)`` (the old rule of row normalisation, which leaves negative sums alone).
+    `Hu et al. 2020 <https://arxiv.org/abs/2005.00687>`_. Citations become undirected edges, and the rows of features
+    are divided by their sums (:func:`~graphmend.datasets.row_normalise`).
 
     Args:
         seed: Accepted for uniformity; nothing here is drawn.
@@ -42,8 +49,8 @@ def arxiv(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
 def arxiv_ood(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
     """Cumulative graphs of all papers until 2011 (training), 2014 (validation), 2016, 2018 and 2020 (tests).
 
-    Split as in EERM and GTrans: edges are directed as listed (citing to cited), features raw; all nodes of the training
-    graph are trained on, and only the papers since the graph before are scored (``mask``).
+    Split as in EERM and GTrans: edges are directed as listed, from the citing to the cited paper, and features are
+    raw. All nodes of the training graph are trained on; of the others only the papers that are new (``mask``) count.
 
     Args:
         seed: Accepted for uniformity; nothing here is drawn.
@@ -54,46 +61,30 @@ def arxiv_ood(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
 
 def year_splits(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Splits:
     """The official split of ``x``, ``edge_index``, ``y`` and ``year``, symmetrised and row-normalised."""
-    x, year = arrays["x"], arrays["year"]
-    nodes = len(x)
+    year, nodes = arrays["year"], len(arrays["x"])
     source, target = arrays["edge_index"].astype(np.int64)
-    keys = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
-    scale = np.maximum(x.sum(axis=1, keepdims=True, dtype=np.float64), 1.0)
-    masks = {
-        "train_mask": torch.from_numpy(year <= CUTS[0]),
-        "val_mask": torch.from_numpy((year > CUTS[0]) & (year <= CUTS[1])),
-        "test_mask": torch.from_numpy(year > CUTS[1]),
-    }
+    masks = dict(zip(MASKS, (year <= CUTS[0], (year > CUTS[0]) & (year <= CUTS[1]), year > CUTS[1]), strict=True))
     for name, mask in masks.items():
-        require(
-            bool(mask.any()), f"{name} is empty; the years must reach beyond {CUTS} (got {year.min()}..{year.max()})"
-        )
+        years = f"{year.min()}..{year.max()}"
+        require(bool(mask.any()), f"{name} is empty; the years must reach beyond {CUTS} (got {years})")
     graph = Data(
-        x=torch.from_numpy((x / scale).astype(np.float32)),
-        edge_index=torch.from_numpy(np.stack([keys % nodes, keys // nodes])),
+        x=row_normalise(torch.from_numpy(arrays["x"]).double()).float(),
+        edge_index=undirected(source * nodes + target, nodes, sort_by_row=False),
         y=torch.from_numpy(arrays["y"].astype(np.int64)),
-        **masks,
+        **{name: torch.from_numpy(mask) for name, mask in masks.items()},
     )
-    train, val, test = ([Data(**graph.to_dict(), mask=mask)] for mask in masks.values())
-    return Splits(train, val, test, meta={**meta, **_facts(arrays), "cuts": CUTS})
+    return Splits.transductive(graph, meta={**meta, **_facts(arrays), "cuts": CUTS})
 
 
 def period_splits(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Splits:
     """The cumulative directed graphs of :data:`UPPER_YEARS`; ``mask`` selects the years since the graph before."""
-    parts: dict[str, list[Data]] = {}
-    lower = None
-    for part, years in UPPER_YEARS.items():
-        parts[part] = []
-        for upper in years:
-            parts[part].append(_until(arrays, lower, upper))
-            lower = upper
-    return Splits(
-        parts["train"], parts["val"], parts["test"], meta={**meta, **_facts(arrays), "upper_years": UPPER_YEARS}
-    )
+    uppers = [year for years in UPPER_YEARS.values() for year in years]
+    train, val, *test = (_until(arrays, *period) for period in zip([None, *uppers], uppers, strict=False))
+    return Splits([train], [val], test, meta={**meta, **_facts(arrays), "upper_years": UPPER_YEARS})
 
 
 def _until(arrays: Mapping[str, Array], lower: int | None, upper: int) -> Data:
-    """The graph induced by ``year <= upper``, its nodes by total degree, descending and stable."""
+    """The graph of all papers until ``upper``, its nodes sorted by total degree, descending and stable."""
     kept = arrays["year"] <= upper
     edges = arrays["edge_index"][:, kept[arrays["edge_index"]].all(axis=0)].astype(np.int64)
     degree = np.bincount(edges.reshape(-1), minlength=kept.size)
@@ -124,23 +115,21 @@ def _facts(arrays: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _load(data_dir: str | Path | None) -> dict[str, Array]:
-    """``x``, ``edge_index``, ``y`` and ``year``, from whichever layout is found first."""
-    folders = ["ogbn_arxiv", "arxiv"]
-    found = find(["arxiv.npz", *(f"{folder}/{LAYOUT[0]}" for folder in folders), SOURCE.path], data_dir)
-    found = download(SOURCE) if found is None else found
-    if found.suffix == ".npz":
-        return _checked(found, read_arrays(found))
-    files = [found] if found.suffix == ".zip" else sorted(found.parents[1].glob("*/**/*.csv.gz"))
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in map(Path.resolve, files)]
-    return cached_arrays("arxiv", f"1 {stamps}", lambda: _parse(found))
+    """``x``, ``edge_index``, ``y`` and ``year``, from the first layout that is available."""
+    path = find([layout[0] for layout in LAYOUTS], data_dir) or download(SOURCE)
+    if path.suffix == ".npz":
+        return _checked(path, read_arrays(path))
+    files = [path] if path.suffix == ".zip" else sorted(path.parents[1].glob("*/**/*.csv.gz"))
+    return cached_arrays("arxiv", f"1 {stamps(files)}", lambda: _parse(path))
 
 
-def _parse(found: Path) -> dict[str, Array]:
-    if found.suffix == ".zip":
-        require(zipfile.is_zipfile(found), f"{found} is not a whole zip archive; fetch it again")
-        root: Member = zipfile.Path(found, "arxiv/")
+def _parse(path: Path) -> dict[str, Array]:
+    """The arrays of an archive, or of the unpacked folder that holds the file ``path``."""
+    if path.suffix == ".zip":
+        require(zipfile.is_zipfile(path), f"{path} is not a complete zip archive; {FETCH_AGAIN}")
+        root: Member = zipfile.Path(path, "arxiv/")
     else:
-        root = found.parents[1]
+        root = path.parents[1]
     raw = root / "raw"
     arrays = {
         "edge_index": read_table(raw / "edge.csv.gz", np.int64, ndmin=2).T,
@@ -149,18 +138,18 @@ def _parse(found: Path) -> dict[str, Array]:
         "year": read_table(raw / "node_year.csv.gz", np.int64, ndmin=2)[:, 0],
     }
     for name, count in (("num-node-list", len(arrays["x"])), ("num-edge-list", arrays["edge_index"].shape[1])):
-        path = raw / f"{name}.csv.gz"
-        promised = int(read_table(path, np.int64).sum()) if path.exists() else count
-        require(promised == count, f"{path} promises {promised} rows, but there are {count}; fetch the files again")
-    arrays = _checked(found, arrays)
+        file = raw / f"{name}.csv.gz"
+        promised = int(read_table(file, np.int64).sum()) if file.exists() else count
+        require(promised == count, f"{file} promises {promised} rows, but there are {count}; fetch the files again")
+    arrays = _checked(path, arrays)
     year = arrays["year"]
     official = {"train": year <= CUTS[0], "valid": year == CUTS[1], "test": year > CUTS[1]}
     for name, expected in official.items():
-        path = root / "split" / "time" / f"{name}.csv.gz"
-        if path.exists():
-            listed = np.sort(read_table(path, np.int64))
+        file = root / "split" / "time" / f"{name}.csv.gz"
+        if file.exists():
+            listed = np.sort(read_table(file, np.int64))
             agrees = np.array_equal(listed, np.flatnonzero(expected))
-            require(agrees, f"{path} is not the split by year that node_year.csv.gz gives; fetch the files again")
+            require(agrees, f"{file} is not the split by year that node_year.csv.gz gives; fetch the files again")
     return arrays
 
 
@@ -170,39 +159,29 @@ def _checked(path: Path, arrays: Mapping[str, Array]) -> dict[str, Array]:
     require(not missing, f"{path} has no array {', '.join(missing)}; it must hold x, edge_index, y and year")
     x, edges, y, year = (arrays[name] for name in names)
     nodes = len(x)
-    require(x.ndim == 2, f"the features in {path} must have shape (N, F) (got {x.shape}); fetch it again")
+    require(x.ndim == 2, f"the features in {path} must have shape (N, F) (got {x.shape}); {FETCH_AGAIN}")
     y, year = y.reshape(-1), year.reshape(-1)
     require(
         len(y) == nodes and len(year) == nodes,
-        f"{path} has {nodes} rows of features, {len(y)} labels and {len(year)} years; fetch it again",
+        f"{path} has {nodes} rows of features, {len(y)} labels and {len(year)} years; {FETCH_AGAIN}",
     )
-    require(edges.ndim == 2 and len(edges) == 2, f"edges in {path} must be pairs (got {edges.shape}); fetch it again")
+    require(edges.ndim == 2 and len(edges) == 2, f"edges in {path} must be pairs (got {edges.shape}); {FETCH_AGAIN}")
     if edges.size and (edges.min() < 0 or edges.max() >= nodes):
         wrong = edges.min() if edges.min() < 0 else edges.max()
-        raise GraphMendError(f"an edge in {path} names node {wrong}, but nodes are 0..{nodes - 1}; fetch it again")
-    require(bool(np.isfinite(x).all()), f"{path} holds NaN or infinite features; fetch it again")
+        raise GraphMendError(f"an edge in {path} names node {wrong}, but nodes are 0..{nodes - 1}; {FETCH_AGAIN}")
+    require(bool(np.isfinite(x).all()), f"{path} holds NaN or infinite features; {FETCH_AGAIN}")
     return {"x": x.astype(np.float32, copy=False), "edge_index": edges, "y": y, "year": year}
 
 
 def _measure(splits: Splits) -> dict[str, dict[str, Any]]:
-    graph = splits.test[-1]
-    meta = splits.meta
-    return {
-        "all": {
-            "nodes": meta["nodes"],
-            "directed_edges": meta["directed_edges"],
-            "features": graph.num_features,
-            "classes": meta["classes"],
-        }
-    }
+    statistics = {key: splits.meta[key] for key in ("nodes", "directed_edges", "classes")}
+    return {"all": {**statistics, "features": splits.test[-1].num_features}}
 
 
 def _measure_split(splits: Splits) -> dict[str, dict[str, Any]]:
-    found = _measure(splits)
-    found["all"]["stored_edges"] = splits.test[0].num_edges
-    for part in ("train", "val", "test"):
-        found[part] = {"nodes": int(getattr(splits, part)[0].mask.sum())}
-    return found
+    statistics = _measure(splits)
+    statistics["all"]["stored_edges"] = splits.test[0].num_edges
+    return statistics | {part: {"nodes": int(graphs[0].mask.sum())} for part, graphs in splits.parts.items()}
 
 
 def _measure_periods(splits: Splits) -> dict[str, dict[str, Any]]:
@@ -212,17 +191,12 @@ def _measure_periods(splits: Splits) -> dict[str, dict[str, Any]]:
 
 
 _ALL = {"nodes": 169_343, "directed_edges": 1_166_243, "features": 128, "classes": 40}
-_FILES = (
-    ("arxiv.npz",),
-    *(tuple(f"{folder}/{name}" for name in LAYOUT) for folder in ("ogbn_arxiv", "arxiv")),
-    ("arxiv.zip",),
-)
 DATASETS = {
     "arxiv": Dataset(
         "arxiv",
         "none (one graph, split by year)",
         arxiv,
-        files=_FILES,
+        files=LAYOUTS,
         published={
             "all": {**_ALL, "stored_edges": 2_315_598},
             "train": {"nodes": 90_941},
@@ -235,7 +209,7 @@ DATASETS = {
         "arxiv-ood",
         "time: papers of later years",
         arxiv_ood,
-        files=_FILES,
+        files=LAYOUTS,
         published={"all": _ALL, "until 2018": {"nodes": 120_740}, "until 2020": {"nodes": 169_343}},
         measure=_measure_periods,
         note="cumulative directed graphs; only the papers of the period are scored",

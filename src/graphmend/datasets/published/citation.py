@@ -1,4 +1,4 @@
-"""``citation``: two citation networks of other sources and years with the same features and classes."""
+"""``citation``: two citation networks from different sources and years with the same features and classes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.readers.arrays import AGAIN, dense_rows, read_mat, read_named, undirected
-from graphmend.datasets.readers.sources import Source, find, locate
+from graphmend.datasets.readers.arrays import dense_rows, edge_pairs, read_mat, read_named, undirected_edges
+from graphmend.datasets.readers.sources import FETCH_AGAIN, Source, locate
 from graphmend.datasets.sklearn_graphs import stratified_parts
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.splits import Splits, masked
 from graphmend.errors import choose, require
 
 __all__ = ["DATASETS", "citation"]
@@ -31,8 +32,8 @@ def citation(*, seed: int = 0, data_dir: str | Path | None = None, source: str =
     """Papers of ACM (2000 to 2010) and of Microsoft Academic Graph (up to 2008): train on one, test on the other.
 
     The two networks of `Shen et al. <https://arxiv.org/abs/2002.07366>`_ share 6,775 keyword counts and five fields of
-    research. A paper with several fields counts for the first of them. A fixed fifth of the source graph's nodes, by
-    class, is for validation, the others for training; all nodes of the other graph are tested.
+    research. The label of a paper with several fields is the first of them. A fixed, stratified fifth of the source
+    graph's nodes is for validation, the others are for training; all nodes of the other graph are tested.
 
     Args:
         seed: Not used; the parts are always the same.
@@ -44,43 +45,36 @@ def citation(*, seed: int = 0, data_dir: str | Path | None = None, source: str =
     widths = graph.x.size(1), target.x.size(1)
     require(widths[0] == widths[1], f"the two networks have {widths[0]} and {widths[1]} features; fetch both again")
     parts = stratified_parts(graph.y.numpy(), (1 - VALIDATION, VALIDATION), seed=0)
-    held: list[Data] = []
-    for nodes in parts:
-        part = Data(**graph.to_dict())
-        part.mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
-        part.mask[torch.from_numpy(nodes)] = True
-        held.append(part)
+    train, val = (masked(graph, index_to_mask(torch.from_numpy(nodes), graph.num_nodes)) for nodes in parts)
     meta = {
         "name": "citation",
         "classes": CLASSES,
         "source": source,
         "graphs": {"train": [names[0]], "val": [names[0]], "test": [names[1]]},
     }
-    return Splits([held[0]], [held[1]], [target], metric="accuracy", task="multiclass", meta=meta)
+    return Splits([train], [val], [target], meta=meta)
 
 
 def _network(name: str, data_dir: str | Path | None) -> Data:
-    found = find([NPZ, SOURCES[name].path], data_dir)
-    if found is not None and found.name == NPZ:
-        path = found
+    path = locate(SOURCES[name], data_dir, plain=NPZ)
+    if path.name == NPZ:
         keys = ("edges", "x_data", "x_indices", "x_indptr", "Y")
         edges, data, indices, indptr, fields, width = read_named(
             path, [*(f"{name}_{key}" for key in keys), "num_features"]
         ).values()
         shape: Any = (len(fields), int(width))
-        source, target = edges
+        source, target = edge_pairs(path, f"{name}_edges", edges)
     else:
-        path = found or locate(SOURCES[name], data_dir)
         arrays = read_mat(path, ["network", "attrb", "group"])
         network, rows, fields = sp.coo_matrix(arrays["network"]), sp.csr_matrix(arrays["attrb"]), arrays["group"]
         data, indices, indptr, shape = rows.data, rows.indices, rows.indptr, rows.shape
         source, target = network.row, network.col
         fields = fields.toarray() if sp.issparse(fields) else fields
     fits = fields.ndim == 2 and fields.shape == (shape[0], CLASSES) and bool((fields.sum(axis=1) > 0).all())
-    require(fits, f"{path} does not give each of its {shape[0]} papers one of {CLASSES} fields; {AGAIN}")
+    require(fits, f"{path} does not give each of its {shape[0]} papers one of {CLASSES} fields; {FETCH_AGAIN}")
     x = dense_rows(path, data, indices, indptr, shape)
     y = torch.from_numpy(np.asarray(fields).argmax(axis=1).astype(np.int64))
-    return Data(x=x, edge_index=undirected(path, source, target, x.size(0)), y=y)
+    return Data(x=x, edge_index=undirected_edges(path, source, target, x.size(0)), y=y)
 
 
 DATASETS = {
@@ -93,6 +87,6 @@ DATASETS = {
             "ACMv9": {"nodes": 9360, "edges": 15556, "features": 6775, "classes": CLASSES},
             "Citationv1": {"nodes": 8935, "edges": 15098, "features": 6775, "classes": CLASSES},
         },
-        note="source='Citationv1' goes the other way; the first of several fields counts",
+        note="source='Citationv1' trains on the other graph; the first of several fields is the label",
     )
 }

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.readers.csv_files import Array, Member, read_table
-from graphmend.datasets.readers.sources import Source, cached_arrays, download, find
+from graphmend.datasets.readers.csv_files import Member, read_table
+from graphmend.datasets.readers.sources import FETCH_AGAIN, Source, cached_arrays, download, find, stamps
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import GraphMendError, require
+from graphmend.io.files import Array
 from graphmend.metrics.scores import score
 
 __all__ = ["DATASETS", "elliptic", "grouped_scores"]
-
 
 FOLDER = "elliptic_bitcoin_dataset"
 FILES = ("elliptic_txs_features", "elliptic_txs_classes", "elliptic_txs_edgelist")
@@ -35,21 +35,20 @@ def elliptic(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
 
     `Weber et al. 2019 <https://arxiv.org/abs/1908.02591>`_, split as in EERM and GTrans. Features are the 165 columns
     after id and time step, raw. An edge leads from ``txId1`` to ``txId2`` and counts once, if both ends are in the same
-    step. ``y`` is 1 for illicit (class 1), 0 for licit (class 2) and -1 for unknown transactions: they stay in the
-    graph and out of ``mask``, and a label below 0 makes whoever forgets the mask notice. ``meta["groups"]`` holds the
-    nine groups of test graphs that are scored together (:func:`grouped_scores`).
+    step. ``y`` is 1 for illicit (class 1), 0 for licit (class 2) and -1 for unknown transactions. These stay in the
+    graph and out of ``mask``; losses and metrics reject the negative label if the mask is not applied.
+    ``meta["groups"]`` holds the nine groups of test graphs that are scored together (:func:`grouped_scores`).
 
     Args:
         seed: Accepted for uniformity; nothing here is drawn.
         data_dir: Where ``elliptic_bitcoin_dataset/elliptic_txs_{features,classes,edgelist}.csv`` are (or .csv.zip).
     """
     paths = [_locate(name, data_dir) for name in FILES]
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in map(Path.resolve, paths)]
     members = [
         zipfile.Path(path, f"{name}.csv") if path.suffix == ".zip" and zipfile.is_zipfile(path) else path
         for path, name in zip(paths, FILES, strict=True)
     ]
-    arrays = cached_arrays("elliptic", f"1 {stamps}", lambda: _parse(*members))
+    arrays = cached_arrays("elliptic", f"1 {stamps(paths)}", lambda: _parse(*members))
     parts = {part: [_graph(arrays, step) for step in steps] for part, steps in STEPS.items()}
     meta = {
         "name": "elliptic",
@@ -75,40 +74,36 @@ def grouped_scores(logits: Sequence[Tensor], splits: Splits, rounded: bool = Fal
     """
     count = len(splits.test)
     require(len(logits) == count, f"pass one logits tensor per test graph (got {len(logits)} for {count} graphs)")
-    found = []
+    values = []
     for group in splits.meta["groups"]:
-        masks = [node_mask(splits.test[index]) for index in group]
-        pooled = torch.cat(
-            [logits[index][mask.to(logits[index].device)] for index, mask in zip(group, masks, strict=True)]
-        )
-        y = torch.cat([splits.test[index].y[mask] for index, mask in zip(group, masks, strict=True)])
-        value = score(splits.metric, pooled, y)
-        found.append(round(value, 2) if rounded else value)
-    return found
+        pooled = torch.cat([logits[index] for index in group])
+        y = torch.cat([splits.test[index].y for index in group])
+        mask = torch.cat([node_mask(splits.test[index]) for index in group])
+        values.append(score(splits.metric, pooled, y, mask))
+    return [round(value, 2) for value in values] if rounded else values
 
 
 def _locate(name: str, data_dir: str | Path | None) -> Path:
     paths = [f"{FOLDER}/{name}.csv", f"{FOLDER}/{name}.csv.zip"]
-    found = find(paths, data_dir)
-    return found or download(Source(paths[1], f"https://data.pyg.org/datasets/elliptic/{name}.csv.zip"))
+    return find(paths, data_dir) or download(Source(paths[1], f"https://data.pyg.org/datasets/elliptic/{name}.csv.zip"))
 
 
 def _parse(features: Member, classes: Member, edgelist: Member) -> dict[str, Array]:
     row = np.dtype([("id", "f8"), ("step", "f8"), ("x", "f4", (FEATURES,))])
     table = read_table(features, row)
     ids, step = _whole(features, table["id"]), _whole(features, table["step"])
-    require(bool(np.isfinite(table["x"]).all()), f"{features} holds NaN or infinite features; fetch it again")
+    require(bool(np.isfinite(table["x"]).all()), f"{features} holds NaN or infinite features; {FETCH_AGAIN}")
     order = np.argsort(ids, kind="stable")
     repeated = ids[order][1:][np.diff(ids[order]) == 0]
     if repeated.size:
-        raise GraphMendError(f"{features} lists transaction {repeated[0]} twice; fetch it again")
+        raise GraphMendError(f"{features} lists transaction {repeated[0]} twice; {FETCH_AGAIN}")
 
     def positions(path: Member, wanted: Array) -> Array:
-        found: Array = order[np.searchsorted(ids, wanted, sorter=order).clip(max=ids.size - 1)]
-        unknown = wanted[ids[found] != wanted]
+        places: Array = order[np.searchsorted(ids, wanted, sorter=order).clip(max=ids.size - 1)]
+        unknown = wanted[ids[places] != wanted]
         if unknown.size:
             raise GraphMendError(f"{path} names transaction {unknown[0]}, which {features} lacks; fetch both again")
-        return found
+        return places
 
     codes = read_table(classes, np.dtype([("id", "f8"), ("code", "U16")]), ("txId", "class"))
     names, which = np.unique(codes["code"], return_inverse=True)
@@ -118,7 +113,7 @@ def _parse(features: Member, classes: Member, edgelist: Member) -> dict[str, Arr
     y[positions(classes, _whole(classes, codes["id"]))] = np.array([CLASSES[str(name)] for name in names], np.int8)[
         which
     ]
-    require(bool((y >= -1).all()), f"{classes} lacks {int((y < -1).sum())} of {ids.size} transactions; fetch it again")
+    require(bool((y >= -1).all()), f"{classes} lacks {int((y < -1).sum())} of {ids.size} transactions; {FETCH_AGAIN}")
 
     listed = read_table(edgelist, np.dtype([("a", "f8"), ("b", "f8")]), ("txId1", "txId2"))
     source, target = (positions(edgelist, _whole(edgelist, listed[end])) for end in "ab")
@@ -131,7 +126,7 @@ def _parse(features: Member, classes: Member, edgelist: Member) -> dict[str, Arr
 def _whole(path: Member, values: Array) -> Array:
     wrong = values[~(np.floor(values) == values)]
     if wrong.size:
-        raise GraphMendError(f"{path} holds {wrong[0]} where a whole number belongs; fetch it again")
+        raise GraphMendError(f"{path} holds {wrong[0]} where a whole number belongs; {FETCH_AGAIN}")
     return values.astype(np.int64)
 
 
@@ -148,12 +143,12 @@ def _graph(arrays: dict[str, Array], step: int) -> Data:
 
 def _measure(splits: Splits) -> dict[str, dict[str, Any]]:
     keys = ("nodes", "edges", "illicit", "licit")
-    found = {"all steps": {key: splits.meta[key] for key in keys} | {"features": splits.train[0].num_features}}
-    found["step 7"] = {"nodes": splits.train[0].num_nodes}
-    found["step 12"] = {"nodes": splits.val[0].num_nodes}
+    statistics = {"all steps": {key: splits.meta[key] for key in keys} | {"features": splits.train[0].num_features}}
+    statistics["step 7"] = {"nodes": splits.train[0].num_nodes}
+    statistics["step 12"] = {"nodes": splits.val[0].num_nodes}
     for number, group in enumerate(splits.meta["groups"]):
-        found[f"G{number}"] = {"nodes": sum(splits.test[index].num_nodes for index in group)}
-    return found
+        statistics[f"G{number}"] = {"nodes": sum(splits.test[index].num_nodes for index in group)}
+    return statistics
 
 
 _GROUP_NODES = (3_385, 13_310, 16_965, 9_540, 12_975, 17_692, 15_474, 22_776, 14_048)

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.datasets.catalogue import Dataset, Presence
-from graphmend.datasets.readers.arrays import AGAIN, Array, array_names, read_mat, read_named, undirected
+from graphmend.datasets.catalogue import Availability, Dataset
+from graphmend.datasets.readers.arrays import array_names, edge_pairs, read_mat, read_named, undirected_edges
 from graphmend.datasets.readers.lazy import LazyGraphs
-from graphmend.datasets.readers.sources import Source, data_dirs, download, find
+from graphmend.datasets.readers.sources import FETCH_AGAIN, Source, data_dirs, download, find
 from graphmend.datasets.splits import Splits
 from graphmend.errors import require
+from graphmend.io.files import Array
 
-__all__ = ["DATASETS", "fb100", "one_hot", "presence"]
+__all__ = ["DATASETS", "availability", "code_union", "fb100", "one_hot"]
 
 NPZ, FOLDER = "facebook100.npz", "facebook100"
 TRIPLES = (
@@ -61,11 +62,11 @@ def fb100(*, seed: int = 0, data_dir: str | Path | None = None, triple: int = 0)
 
     Trained on three schools, validated on Cornell5 and Yale4, tested on Penn94, Brown11 and Texas80. Class 1 is gender
     code 2, class 0 everything else, a missing gender included. Features are the one-hot codes of status, major, second
-    major, dorm, year and high school over the union of the codes of the 18 schools of the protocol, as far as they are
-    there; 0 for missing is a code like any other. ``meta`` records the schools and the number of codes.
+    major, dorm, year and high school over the union of the codes of those of the 18 schools of the protocol that are
+    available; 0 for missing is a code like any other. ``meta`` records the schools and the number of codes.
 
-    Where Penn94 or Texas80 is not there, Rutgers89 or Oklahoma97 stands in for it, in the test and in the union, and
-    the set calls itself ``fb100-standin``. A graph has thousands of columns, so each is built when it is asked for, and
+    Where Penn94 or Texas80 is missing, Rutgers89 or Oklahoma97 stands in for it, in the test and in the union, and
+    ``meta["name"]`` is ``fb100-standin``. A graph has thousands of columns, so each is built when it is first used, and
     test graphs are not kept (see :class:`LazyGraphs`).
 
     Args:
@@ -76,14 +77,14 @@ def fb100(*, seed: int = 0, data_dir: str | Path | None = None, triple: int = 0)
     """
     require(triple in range(3), f"triple must be 0, 1 or 2 (got {triple})")
     files = _find_schools(data_dir)
-    if not files:  # nothing here: what is published, or a sentence that says what is missing
+    if not files:  # download everything that is published, or fail with the name of the first missing file
         files = {school: download(_source(school)) for school in SCHOOLS}
     stand_ins = _stand_ins(files)
     parts = {"train": TRIPLES[triple], "val": VALIDATION, "test": tuple(stand_ins.get(s, s) for s in TEST)}
     for school in (school for part in parts.values() for school in part if school not in files):
         files[school] = download(_source(school))
     union = [school for school in (stand_ins.get(s, s) for s in SCHOOLS) if school in files]
-    codes = _union(_local_info(files[school], school) for school in union)
+    codes = code_union(_local_info(files[school], school) for school in union)
     meta = {
         "name": _name(stand_ins),
         "classes": 2,
@@ -101,14 +102,14 @@ def fb100(*, seed: int = 0, data_dir: str | Path | None = None, triple: int = 0)
     return Splits(**graphs, metric="accuracy", task="binary", meta=meta)
 
 
-def presence(data_dir: str | Path | None = None) -> Presence:
-    """Which of the schools of ``triple=0`` are missing and which stand in for others; only names are read."""
+def availability(data_dir: str | Path | None = None) -> Availability:
+    """Which schools of ``triple=0`` are missing and which ones replace others; only the names of files are read."""
     files = _find_schools(data_dir)
     stand_ins = _stand_ins(files)
     needed = (*TRIPLES[0], *VALIDATION, *(stand_ins.get(school, school) for school in TEST))
     absent = [_source(school).path for school in needed if school not in files]
     layouts = [absent] if find(NPZ, data_dir) else [[NPZ], absent]
-    return Presence(_name(stand_ins), layouts if absent else [], stand_ins)
+    return Availability(_name(stand_ins), layouts if absent else [], stand_ins)
 
 
 def one_hot(codes: Array, categories: dict[str, Array]) -> Tensor:
@@ -140,39 +141,39 @@ def _width(values: Array) -> int:
     return len(values) if len(values) > 2 else 1
 
 
-def _union(tables: Iterable[Array]) -> dict[str, Array]:
+def code_union(tables: Iterable[Array]) -> dict[str, Array]:
+    """The sorted codes of each attribute that occur in any of the schools' tables."""
     codes: dict[str, list[Array]] = {name: [] for name in COLUMNS}
     for table in tables:
         for name, column in COLUMNS.items():
             codes[name].append(np.unique(table[:, column]))
-    return {name: np.unique(np.concatenate(found)) for name, found in codes.items()}
+    return {name: np.unique(np.concatenate(parts)) for name, parts in codes.items()}
 
 
 def _school(path: Path, school: str, codes: dict[str, Array]) -> Data:
     info = _local_info(path, school)
-    edge_index = _edges(path, school, len(info))  # before x, so that what it needs meanwhile does not come on top
+    edge_index = _edges(path, school, len(info))  # before x, so that the two never need their memory at the same time
     y = torch.from_numpy((info[:, GENDER] == 2).astype(np.int64))
     return Data(x=one_hot(info, codes), edge_index=edge_index, y=y)
 
 
 def _edges(path: Path, school: str, nodes: int) -> Tensor:
     if path.name == NPZ:
-        edges = read_named(path, [f"{school}_edges"])[f"{school}_edges"]
-        require(edges.ndim == 2 and len(edges) == 2, f"{path}: {school}_edges is not of shape (2, E); {AGAIN}")
-        source, target = edges
+        name = f"{school}_edges"
+        source, target = edge_pairs(path, name, read_named(path, [name])[name])
     else:
         adjacency = sp.coo_matrix(read_mat(path, ["A"])["A"])
-        require(adjacency.shape == (nodes, nodes), f"{path}: A has shape {adjacency.shape}; {AGAIN}")
+        require(adjacency.shape == (nodes, nodes), f"{path}: A has shape {adjacency.shape}; {FETCH_AGAIN}")
         source, target = adjacency.row, adjacency.col
-    return undirected(path, source, target, nodes)
+    return undirected_edges(path, source, target, nodes)
 
 
 def _local_info(path: Path, school: str) -> Array:
     key = f"{school}_local_info"
-    found = read_named(path, [key])[key] if path.name == NPZ else read_mat(path, ["local_info"])["local_info"]
-    fits = found.ndim == 2 and found.shape[1] == 7 and len(found) > 0 and found.dtype.kind in "iuf"
-    require(fits, f"{path}: the attributes of {school} are not a table of seven columns; {AGAIN}")
-    return found.astype(np.int64)
+    info = read_named(path, [key])[key] if path.name == NPZ else read_mat(path, ["local_info"])["local_info"]
+    fits = info.ndim == 2 and info.shape[1] == 7 and len(info) > 0 and info.dtype.kind in "iuf"
+    require(fits, f"{path}: the attributes of {school} are not a table of seven columns; {FETCH_AGAIN}")
+    return info.astype(np.int64)
 
 
 def _find_schools(data_dir: str | Path | None) -> dict[str, Path]:
@@ -208,6 +209,6 @@ DATASETS = {
         },
         note="Rutgers89 and Oklahoma97 stand in for Penn94 and Texas80 where these are missing, then fb100-standin; "
         "the number of features depends on the schools present; triple=1 and 2 train on other schools",
-        presence=presence,
+        availability=availability,
     )
 }

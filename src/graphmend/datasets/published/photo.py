@@ -14,9 +14,9 @@ from graphmend.datasets.readers.arrays import (
     node_labels,
     plain_graph,
     read_named,
-    undirected,
+    undirected_edges,
 )
-from graphmend.datasets.readers.sources import Source, find, locate
+from graphmend.datasets.readers.sources import Source, locate
 
 __all__ = ["NPZ", "PHOTO", "photo_graph"]
 
@@ -33,13 +33,12 @@ def photo_graph(data_dir: str | Path | None = None) -> Data:
     7,650 products, 119,081 undirected edges, 745 binary words, 8 classes; no split belongs to it. It is read from
     ``amazon_photo.npz`` or, as published, from ``amazon_electronics_photo.npz``. Self-loops are dropped.
     """
-    found = find([NPZ, PHOTO.path], data_dir)
-    if found is not None and found.name == NPZ:
-        return plain_graph(found, read_named(found, ["y", "edge_index", *ROWS]))
-    path = found or locate(PHOTO, data_dir)
+    path = locate(PHOTO, data_dir, plain=NPZ)
+    if path.name == NPZ:
+        return plain_graph(path, read_named(path, ["y", "edge_index", *ROWS]))
     arrays = read_named(path, ["labels", *(f"{kind}_{part}" for kind in ("adj", "attr") for part in PARTS)])
     x = dense_rows(path, *(arrays[f"attr_{part}"] for part in PARTS))
     adjacency = compressed_rows(path, *(arrays[f"adj_{part}"] for part in PARTS)).tocoo()
-    edge_index = undirected(path, adjacency.row, adjacency.col, x.size(0))
+    edge_index = undirected_edges(path, adjacency.row, adjacency.col, x.size(0))
     labels = node_labels(path, arrays["labels"], x.size(0))
     return Data(x=(x > 0).float(), edge_index=edge_index, y=labels)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +11,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.readers.arrays import AGAIN, Array, dense_rows, node_ids, read_named, undirected
-from graphmend.datasets.readers.sources import Source, find, locate
+from graphmend.datasets.readers.arrays import dense_rows, edge_pairs, node_ids, read_named, undirected_edges
+from graphmend.datasets.readers.csv_files import read_table
+from graphmend.datasets.readers.sources import FETCH_AGAIN, Source, locate
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, require
-from graphmend.io.files import first_line
+from graphmend.io.files import Array, first_line
 
 __all__ = ["DATASETS", "twitch"]
 
@@ -57,95 +55,62 @@ def twitch(*, seed: int = 0, data_dir: str | Path | None = None, undirected: boo
     return Splits(**graphs, metric="roc_auc", task="binary", meta=meta)
 
 
-def _country(name: str, data_dir: str | Path | None, both: bool) -> Data:
-    found = find([NPZ, _source(name, "edges.csv").path], data_dir)
-    if found is not None and found.name == NPZ:
-        path, (edges, x, y) = found, _plain(found, name)
-    else:
-        path, (edges, x, y) = _source_path(name, "edges.csv", data_dir), _published(name, data_dir)
-    edges = node_ids(path, edges, x.size(0))
-    edge_index = undirected(path, edges[0], edges[1], x.size(0)) if both else torch.from_numpy(edges)
+def _country(name: str, data_dir: str | Path | None, both_directions: bool) -> Data:
+    path = locate(_source(name, "edges.csv"), data_dir, plain=NPZ)
+    edges, x, y = _plain(path, name) if path.name == NPZ else _published(name, data_dir)
+    edges = node_ids(path, edges, len(y))
+    edge_index = undirected_edges(path, edges[0], edges[1], len(y)) if both_directions else torch.from_numpy(edges)
     return Data(x=x, edge_index=edge_index, y=torch.from_numpy(y.astype(np.int64)))
 
 
 def _plain(path: Path, name: str) -> tuple[Array, Tensor, Array]:
     arrays = read_named(path, [*(f"{name}_{part}" for part in ("edges", "x_indptr", "x_indices", "y")), "num_features"])
     edges, indptr, indices, y, width = arrays.values()
-    require(edges.ndim == 2 and len(edges) == 2, f"{path}: {name}_edges has shape {edges.shape}, not (2, E); {AGAIN}")
     x = dense_rows(path, np.ones(len(indices), dtype=np.float32), indices, indptr, (len(y), int(width)))
-    return edges, x, y
+    return edge_pairs(path, f"{name}_edges", edges), x, y
 
 
 def _published(name: str, data_dir: str | Path | None) -> tuple[Array, Tensor, Array]:
-    paths = [_source_path(name, kind, data_dir) for kind in KINDS]
-    y = _targets(paths[2])
-    pairs = [(_whole(row["from"], paths[0]), _whole(row["to"], paths[0])) for row in _table(paths[0], ("from", "to"))]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy(), _multi_hot(paths[1], len(y)), y
+    edges, features, targets = (locate(_source(name, kind), data_dir) for kind in KINDS)
+    y = _targets(targets)
+    return read_table(edges, np.int64, ("from", "to"), ndmin=2).T.copy(), _multi_hot(features, len(y)), y
 
 
 def _targets(path: Path) -> Array:
-    """The ``mature`` flag of node ``new_id``; of repeated rows (FR has two) the first counts."""
-    labels: dict[int, int] = {}
-    for row in _table(path, ("mature", "new_id")):
-        flag = row["mature"].strip().lower()
-        require(flag in ("true", "false"), f"{path} has mature = {row['mature']!r}, not True or False; {AGAIN}")
-        labels.setdefault(_whole(row["new_id"], path), int(flag == "true"))
-    require(
-        len(labels) > 0 and set(labels) == set(range(len(labels))),
-        f"{path} does not number its {len(labels)} nodes from 0 in new_id; {AGAIN}",
-    )
-    return np.array([labels[node] for node in range(len(labels))])
+    """The ``mature`` flag of node ``new_id``; if a node has several rows, as two of FR do, the first one decides."""
+    table = read_table(path, np.dtype([("mature", "U8"), ("new_id", "i8")]), ("mature", "new_id"))
+    flags = np.char.lower(np.char.strip(table["mature"]))
+    wrong = table["mature"][~np.isin(flags, ("true", "false"))]
+    require(wrong.size == 0, f"{path} has mature = {', '.join(wrong[:1])!r}, not True or False; {FETCH_AGAIN}")
+    nodes, first = np.unique(table["new_id"], return_index=True)
+    numbered = np.array_equal(nodes, np.arange(len(nodes)))
+    require(numbered, f"{path} does not number its {len(nodes)} nodes from 0 in new_id; {FETCH_AGAIN}")
+    labels: Array = (flags == "true")[first]
+    return labels
 
 
 def _multi_hot(path: Path, nodes: int) -> Tensor:
+    """Features from lists of the columns that are 1, node by node."""
     try:
-        found = json.loads(_text(path))
-        lists = {int(node): np.array(columns, dtype=np.int64) for node, columns in found.items()}
+        content = json.loads(path.read_text(encoding="utf-8"))
+        lists = {int(node): np.array(columns, dtype=np.int64) for node, columns in content.items()}
+    except UnicodeDecodeError as error:
+        raise GraphMendError(f"{path} is not UTF-8 text (byte {error.start}); {FETCH_AGAIN}") from error
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        if isinstance(error, GraphMendError):
-            raise
-        raise GraphMendError(f"{path} is no JSON of feature lists per node ({first_line(error)}); {AGAIN}") from error
+        reason = first_line(error)
+        raise GraphMendError(f"{path} is no JSON of feature lists per node ({reason}); {FETCH_AGAIN}") from error
     node_ids(path, np.array(list(lists), dtype=np.int64), nodes)
     x = np.zeros((nodes, FEATURES), dtype=np.float32)
     for node, columns in lists.items():
         bad = columns[(columns < 0) | (columns >= FEATURES)]
-        require(bad.size == 0, f"{path} names feature {bad[:1]}, but they are 0 to {FEATURES - 1}; {AGAIN}")
+        require(bad.size == 0, f"{path} names feature {bad[:1]}, but they are 0 to {FEATURES - 1}; {FETCH_AGAIN}")
         x[node, columns] = 1.0
     return torch.from_numpy(x)
-
-
-def _table(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The rows of a csv file with a header, provided that it has the columns asked for."""
-    reader = csv.DictReader(_text(path).splitlines())
-    missing = [column for column in columns if column not in (reader.fieldnames or ())]
-    require(not missing, f"{path} has no column {' and no '.join(missing)}; {AGAIN}")
-    for row in reader:
-        short = [column for column in columns if row[column] is None]
-        require(not short, f"{path}: line {reader.line_num} has no {' and no '.join(short)}; {AGAIN}")
-        yield row
-
-
-def _whole(text: str, path: Path) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise GraphMendError(f"{path} has {text!r} where a node number should be; {AGAIN}") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise GraphMendError(f"{path} is not UTF-8 text ({first_line(error)}); {AGAIN}") from error
 
 
 def _source(name: str, kind: str) -> Source:
     path = f"{name}/musae_{name}_{kind}"
     return Source(path, f"{_URL}/{path}")
-
-
-def _source_path(name: str, kind: str, data_dir: str | Path | None) -> Path:
-    return locate(_source(name, kind), data_dir)
 
 
 DATASETS = {

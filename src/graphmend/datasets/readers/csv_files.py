@@ -13,11 +13,12 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
+from graphmend.datasets.readers.sources import FETCH_AGAIN
 from graphmend.errors import GraphMendError, require
-from graphmend.io.files import BROKEN, first_line
+from graphmend.io.files import BROKEN, Array, first_line
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Member = Path | zipfile.Path  # a file on its own, or one inside a zip archive
+Member = Path | zipfile.Path
+"""A file on its own, or one inside a zip archive."""
 
 
 def read_table(path: Member, dtype: Any, header: Sequence[str] = (), ndmin: Literal[1, 2] = 1) -> Array:
@@ -26,24 +27,24 @@ def read_table(path: Member, dtype: Any, header: Sequence[str] = (), ndmin: Lite
     Args:
         path: The file, on its own or inside a zip archive.
         dtype: Of one row: a plain one with ``ndmin=2``, or a structured one.
-        header: Names of the columns wanted; the first line must list them. Without names there is no header line.
+        header: Names of the columns to read; the first line must list them. Without names there is no header line.
         ndmin: As in ``np.loadtxt``.
     """
     try:
         with _text(path) as file:
             columns = _columns(path, file.readline(), header) if header else None
             first = file.readline()
-            require(bool(first.strip()), f"{path} holds no rows; fetch it again")
+            require(bool(first.strip()), f"{path} holds no rows; {FETCH_AGAIN}")
             table: Array = np.loadtxt(
                 chain([first], file), dtype, comments=None, delimiter=",", quotechar='"', usecols=columns, ndmin=ndmin
             )
     except GraphMendError:
         raise
     except UnicodeDecodeError as error:
-        raise GraphMendError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise GraphMendError(f"{path} is not UTF-8 text (byte {error.start}); {FETCH_AGAIN}") from error
     except BROKEN as error:
         reason = first_line(error).split(";")[0]
-        raise GraphMendError(f"{path} cannot be read as csv ({reason}); fetch it again") from error
+        raise GraphMendError(f"{path} cannot be read as csv ({reason}); {FETCH_AGAIN}") from error
     return table
 
 
@@ -59,7 +60,6 @@ def _text(path: Member) -> Iterator[TextIO]:
 def _columns(path: Member, line: str, wanted: Sequence[str]) -> list[int]:
     names = [name.strip().strip('"') for name in line.split(",")]
     for name in wanted:
-        require(
-            name in names, f"{path} has no column {name!r} (its first line is {line.strip()[:60]!r}); fetch it again"
-        )
+        first_line = f"its first line is {line.strip()[:60]!r}"
+        require(name in names, f"{path} has no column {name!r} ({first_line}); {FETCH_AGAIN}")
     return [names.index(name) for name in wanted]

@@ -1,4 +1,4 @@
-"""Graphs that are too large to hold all at once."""
+"""Graphs that together are too large for memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class LazyGraphs(list[Data]):
 
     Args:
         builders: One function per graph.
-        keep: Whether a graph stays once it was built, as it should when every epoch visits it. Otherwise it lives as
-            long as somebody else holds it, and is built again after that.
+        keep: Whether to hold a graph once it is built, as for graphs that every epoch visits. Otherwise it lives as
+            long as the caller holds it, and is built again when it is needed later.
     """
 
     def __init__(self, builders: Sequence[Callable[[], Data]], *, keep: bool) -> None:

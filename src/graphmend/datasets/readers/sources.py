@@ -6,13 +6,16 @@ import hashlib
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmend.errors import GraphMendError
-from graphmend.io.files import read_arrays, write_arrays, write_atomically
+from graphmend.errors import GraphMendError, require
+from graphmend.io.files import read_arrays, write_arrays, write_bytes
+
+FETCH_AGAIN = "fetch the file again"
+"""The remedy in messages about a published file that is damaged."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Source:
     """One published file.
 
     Args:
-        path: Where it lies below a data directory, in the layout its publisher uses.
+        path: Where it lies below a data directory, in the layout of its publisher.
         url: Where its publisher offers it, or ``None``.
         sha256: Its checksum, where known.
     """
@@ -50,52 +53,55 @@ def find(paths: str | list[str], data_dir: str | Path | None = None) -> Path | N
     return next((d / name for d in data_dirs(data_dir) for name in names if (d / name).exists()), None)
 
 
-def locate(source: Source, data_dir: str | Path | None = None) -> Path:
-    """The file of ``source``: found, or downloaded into the cache and checked."""
-    found = find(source.path, data_dir)
-    return found if found is not None else download(source)
+def locate(source: Source, data_dir: str | Path | None = None, *, plain: str | None = None) -> Path:
+    """A file below one of the data directories, or its download.
+
+    Args:
+        source: The published file.
+        data_dir: The first directory to look in.
+        plain: The name of our own ``.npz`` with the same data, which is preferred to the published file.
+    """
+    return find([source.path] if plain is None else [plain, source.path], data_dir) or download(source)
 
 
 def download(source: Source) -> Path:
-    """Fetch a file into the cache; it is there whole and with the right checksum, or not at all."""
+    """Download a file into the cache; it appears there whole and with the right checksum, or not at all."""
     target = cache_dir() / "data" / source.path
-    where = f"put the file at {source.path} below GRAPHMEND_DATA or --data-dir"
+    remedy = f"put the file at {source.path} below GRAPHMEND_DATA or --data-dir"
     if source.url is None:
-        raise GraphMendError(f"{source.path} is not here and has no address to download it from; {where}")
+        raise GraphMendError(f"{source.path} is not here and has no address to download it from; {remedy}")
     try:
         with urllib.request.urlopen(source.url, timeout=30) as response:
             content: bytes = response.read()
     except (urllib.error.URLError, OSError, ValueError) as error:
-        raise GraphMendError(f"cannot download {source.url} ({error}); {where}") from error
-    check_sum(content, source)
-    write_atomically(target, lambda temporary: _write(temporary, content))
+        raise GraphMendError(f"cannot download {source.url} ({error}); {remedy}") from error
+    checksum = hashlib.sha256(content).hexdigest()
+    published = source.sha256 or checksum
+    require(
+        checksum == published,
+        f"{source.path} has the checksum {checksum[:12]}..., not {published[:12]}... as published; {FETCH_AGAIN}",
+    )
+    write_bytes(target, content)
     return target
 
 
-def check_sum(content: bytes, source: Source) -> None:
-    """Raise unless the content has the published checksum."""
-    found = hashlib.sha256(content).hexdigest()
-    if source.sha256 is not None and found != source.sha256:
-        raise GraphMendError(
-            f"{source.path} has the checksum {found[:12]}..., not {source.sha256[:12]}... as published; fetch it again"
-        )
+def stamps(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of some files: a cache key that changes when one of them does."""
+    files = [(path, path.stat()) for path in map(Path.resolve, paths)]
+    return [(str(path), status.st_size, status.st_mtime_ns) for path, status in files]
 
 
 def cached_arrays(name: str, key: str, build: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """Arrays that take long to build, kept in the cache under a hash of everything they depend on.
 
-    Two processes that build the same thing at once both succeed; the file is renamed into place whole.
+    Two processes that build the same arrays at once both succeed, because a file is renamed into place when complete.
     """
     path = cache_dir() / name / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     if path.exists():
         try:
             return read_arrays(path)
-        except GraphMendError:  # damaged by something else than us: build it again
+        except GraphMendError:  # the file was damaged after it was written: build it again
             path.unlink(missing_ok=True)
     arrays = dict(build())
     write_arrays(path, arrays)
     return arrays
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

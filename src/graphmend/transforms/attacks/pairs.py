@@ -22,7 +22,7 @@ def pair_number(i: Tensor, j: Tensor, num_nodes: int) -> Tensor:
 
 
 def pair_of(number: Tensor, num_nodes: int) -> Tensor:
-    """The pairs ``(2, m)`` with the given numbers; exact, the square root's rounding is put right."""
+    """The pairs ``(2, m)`` with the given numbers; the rounding of the square root is corrected, so they are exact."""
     width = 2 * num_nodes - 1
     i = ((width - (width**2 - 8 * number.double()).clamp(min=0).sqrt()) / 2).long().clamp(0, max(num_nodes - 2, 0))
     i = i - (i * (width - i) // 2 > number).long()
@@ -37,7 +37,7 @@ def random_pairs(count: int, total: int, generator: torch.Generator, without: Te
     """
     device, taken = generator.device, 0 if without is None else without.numel()
     drawn = torch.empty(0, dtype=torch.long, device=device)
-    if 2 * (count + taken) >= total:  # a good part of all pairs: list them
+    if 2 * (count + taken) >= total:  # so many that listing all numbers is cheaper than drawing until enough are new
         drawn = torch.arange(total, device=device)
         drawn = drawn if without is None else drawn[~_is_in(drawn, without)]
     while drawn.numel() < count:

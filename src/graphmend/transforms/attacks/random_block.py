@@ -13,9 +13,9 @@ __all__ = ["Block"]
 class Block:
     r"""Node pairs with one flip probability :math:`p` each, and the edge list of the graph they are relaxed on.
 
-    The list holds the graph's edges, then the block's pairs without an edge, then the same backwards, then self-loops.
-    It is built once per block; from then on only weights change. A pair with an edge has the weight :math:`1 - p`, one
-    without :math:`p`, told apart by an explicit mask, so :math:`p = 0` needs no care.
+    The list holds the graph's edges, then the block's pairs without an edge, then the reverse of both, then self-loops.
+    It is built once per block; later only weights change. A pair with an edge has the weight :math:`1 - p`, one
+    without has :math:`p`. An explicit mask distinguishes the two, so that :math:`p = 0` is no special case.
 
     Args:
         graph: The graph under attack.
@@ -50,8 +50,8 @@ class Block:
     def gradient(self, weight_gradient: Tensor) -> Tensor:
         """The gradient for ``p`` from that for :meth:`weight`: both directions, with the opposite sign for edges."""
         both = weight_gradient[: self._size] + weight_gradient[self._size : 2 * self._size]
-        found = both.index_select(0, self._slot)
-        return torch.where(self.exists, -found, found)
+        by_pair = both.index_select(0, self._slot)
+        return torch.where(self.exists, -by_pair, by_pair)
 
     def resample(self, p: Tensor, generator: torch.Generator) -> tuple[Block, Tensor]:
         """Keep the pairs with the largest ``p > 0``, at most half of the block, and draw the others afresh."""

@@ -1,4 +1,4 @@
-"""How the flip probabilities of PR-BCD move along their gradient."""
+"""The steps of PR-BCD's flip probabilities along their gradient."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["VARIANTS", "Moment", "Variant"]
+__all__ = ["VARIANTS", "StepContext", "Variant"]
 
 
-class Moment(NamedTuple):
-    """Where an attack stands.
+class StepContext(NamedTuple):
+    """The sizes and the time that a step may depend on.
 
     Args:
         budget: Edges that may flip.
         num_nodes: Nodes of the graph.
         num_pairs: Pairs of nodes, with or without an edge.
-        late: Steps since the block was last resampled for good, 0 until then.
+        late: Steps since the last resampling of the block, 0 while there is more to come.
     """
 
     budget: int
@@ -39,29 +39,29 @@ class Adaptive:
     def __init__(self) -> None:
         self.steepest = 0.0
 
-    def __call__(self, gradient: Tensor, lr: float, now: Moment) -> Tensor:
+    def __call__(self, gradient: Tensor, lr: float, context: StepContext) -> Tensor:
         """The step for one gradient."""
-        best = gradient.topk(min(now.budget, gradient.numel())).values
+        best = gradient.topk(min(context.budget, gradient.numel())).values
         reached = max(float(best[-1]), 1e-3 * float(best[0]))  # a block may hold fewer useful pairs than the budget
         self.steepest = max(self.steepest, reached)
-        return gradient * (lr / math.sqrt(now.late + 1) / self.steepest) if self.steepest > 0 else 0 * gradient
+        return gradient * (lr / math.sqrt(context.late + 1) / self.steepest) if self.steepest > 0 else 0 * gradient
 
 
-def official(gradient: Tensor, lr: float, now: Moment) -> Tensor:
+def official(gradient: Tensor, lr: float, context: StepContext) -> Tensor:
     r"""The step of the authors' code, proportional to the budget and larger for a block that is a smaller part of all.
 
     .. math:: \text{lr} \cdot \max(\log_2(\text{pairs} / \text{block}), 1) \cdot \frac{n_B}{2N} \cdot \frac{g}{\sqrt t}
     """
-    searched = max(math.log2(now.num_pairs / gradient.numel()), 1.0)
-    return gradient * (lr * searched * now.budget / (2 * now.num_nodes) / math.sqrt(now.late + 1))
+    searched = max(math.log2(context.num_pairs / gradient.numel()), 1.0)
+    return gradient * (lr * searched * context.budget / (2 * context.num_nodes) / math.sqrt(context.late + 1))
 
 
-def signed(gradient: Tensor, lr: float, now: Moment) -> Tensor:
+def signed(gradient: Tensor, lr: float, context: StepContext) -> Tensor:
     r"""The first step of a fresh Adam, every time: :math:`\text{lr} \cdot g / (|g| + 10^{-8})`."""
     return lr * gradient / (gradient.abs() + 1e-8)
 
 
-Step = Callable[[Tensor, float, Moment], Tensor]
+Step = Callable[[Tensor, float, StepContext], Tensor]
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,22 @@ class Variant:
     """One way to run the attack.
 
     Args:
-        begin: Gives, for one attack, what adds to the flip probabilities, from the gradient.
+        begin: Makes the function that turns gradients into steps, anew for every attack.
         lr: Default step size.
-        keeps_best: Go back to the block and probabilities that did most harm, after resampling and at the end.
+        keeps_best: Return to the most harmful block and probabilities, after resampling and at the end.
         swaps: Spend the steps after the first phase on exchanging discrete flips.
+        selects_by_validation: Choose the final sample by the loss on ``data.val_mask``, if there is one.
     """
 
     begin: Callable[[], Step]
     lr: float
     keeps_best: bool
     swaps: bool = False
+    selects_by_validation: bool = False
 
 
 VARIANTS = {
     "adaptive": Variant(Adaptive, lr=0.5, keeps_best=True, swaps=True),
     "official": Variant(lambda: official, lr=100.0, keeps_best=True),
-    "port": Variant(lambda: signed, lr=0.1, keeps_best=False),
+    "port": Variant(lambda: signed, lr=0.1, keeps_best=False, selects_by_validation=True),
 }

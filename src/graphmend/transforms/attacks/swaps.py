@@ -1,4 +1,4 @@
-"""Local search on discrete flips: exchange those that do least for others that promise more."""
+"""Local search on discrete flips: exchange the least useful ones for pairs with a larger gradient."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def improved(target: Target, block: Block, flips: Tensor, tries: int) -> Tensor:
     one exchanges half as many, beginning with a tenth.
 
     Args:
-        target: What is attacked.
-        block: The node pairs looked at.
-        flips: Mask of those that are flipped.
-        tries: How many.
+        target: The attacked model and nodes.
+        block: The node pairs that are considered.
+        flips: Mask of the pairs that are flipped.
+        tries: Number of exchanges to try.
     """
     most, number = target.harm(block, flips), max(1, int(flips.sum()) // 10)
     for _ in range(tries):
@@ -35,7 +35,7 @@ def improved(target: Target, block: Block, flips: Tensor, tries: int) -> Tensor:
 
 
 def exchanged(flips: Tensor, gradient: Tensor, number: int) -> Tensor:
-    """Up to ``number`` flips with the smallest gradient given up, each for a pair with a larger one."""
+    """Replace up to ``number`` flips with the smallest gradient, each by a pair with a larger one."""
     number = min(number, int(flips.sum()), int((~flips).sum()))
     worst = gradient.masked_fill(~flips, torch.inf).topk(number, largest=False).indices
     best = gradient.masked_fill(flips, -torch.inf).topk(number).indices

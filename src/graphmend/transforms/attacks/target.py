@@ -1,4 +1,4 @@
-"""What an attack aims at: a frozen model, the nodes to be misclassified and the labels the attacker has."""
+"""The target of an attack: a frozen model, the nodes to be misclassified and the labels the attacker has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Target:
         x: Node features.
         nodes: Boolean mask of the attacked nodes.
         labels: The label the attacker assumes for each node.
-        loss: What the attack maximises over the attacked nodes.
+        loss: The function of logits and labels that the attack maximises over the attacked nodes.
     """
 
     model: FrozenGNN
@@ -41,8 +41,7 @@ class Target:
         r"""The gradient of the loss on :math:`A \oplus p` for every ``p`` of the block, zeros included."""
         weight = block.weight(p).requires_grad_()
         loss = self.loss(*self._attacked(self._logits(block, weight)))
-        found: Tensor = torch.autograd.grad(loss, weight)[0]
-        return block.gradient(found)
+        return block.gradient(torch.autograd.grad(loss, weight)[0])
 
     @torch.no_grad()
     def harm(self, block: Block, flips: Tensor) -> tuple[float, float]:
@@ -73,14 +72,14 @@ def target_of(
     loss: str,
     seed: int,
 ) -> Iterator[Target]:
-    """Freeze the model and find out what the attacker knows; afterwards model and generators are as they were.
+    """Freeze the model and collect the attacker's labels; afterwards model and generators are as they were.
 
-    Labels are those passed; without, the true ones of the ``known`` nodes (by default ``data.train_mask``, if there)
+    Without ``labels``, the attacker has the true ones of the ``known`` nodes (by default ``data.train_mask``, if any)
     and the model's own prediction on the clean graph everywhere else.
     """
     x: Tensor = data.x
     size = x.size(0)
-    nodes = _all(x) if nodes is None else nodes.to(x.device)
+    nodes = torch.ones_like(x[:, 0], dtype=torch.bool) if nodes is None else nodes.to(x.device)
     check_mask("nodes", nodes, size)
     require(bool(nodes.any()), "nodes marks no node to attack; mark at least one or pass None for all")
     with FrozenGNN(model, data, seed=seed) as frozen:
@@ -103,10 +102,6 @@ def target_of(
             f"labels of attacked nodes must be in 0..{classes - 1} (got {low}..{high}); leave other nodes out of nodes",
         )
         yield Target(frozen, plain(data).x, nodes, labels.long(), choose("loss", loss, LOSSES))
-
-
-def _all(x: Tensor) -> Tensor:
-    return torch.ones(x.size(0), dtype=torch.bool, device=x.device)
 
 
 def _assumed(data: Data, predicted: Tensor, known: Tensor | None) -> Tensor:

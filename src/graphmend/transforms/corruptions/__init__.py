@@ -1,1 +1,1 @@
-"""Harm to features and edges."""
+"""Transforms that damage features or edges at random."""

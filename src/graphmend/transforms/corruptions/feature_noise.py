@@ -1,10 +1,11 @@
-"""Abnormal features: some nodes' features replaced by something else."""
+"""Abnormal features: replace the features of some nodes."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from graphmend.errors import choose, require
 __all__ = ["KINDS", "FeatureNoise"]
 
 
+@dataclass(frozen=True, eq=False)
 class FeatureNoise:
     r"""Replace the features of a share of the nodes.
 
     Of the :math:`n` candidate nodes the first :math:`\lfloor \text{ratio} \cdot n \rfloor` of a seeded permutation are
-    replaced, with whatever random numbers that takes from the same NumPy generator. The default,
+    replaced, and all further random numbers come from the same NumPy generator. The default,
     :math:`\mathcal{N}(0, \sigma^2)` noise, is that of the abnormal-feature experiments of
     `GTrans <https://arxiv.org/abs/2210.03561>`_. The result marks the nodes in a boolean ``abnormal``. The input is
     left as it was.
@@ -41,30 +43,28 @@ class FeatureNoise:
         3
     """
 
-    def __init__(
-        self,
-        nodes: Tensor | None = None,
-        ratio: float = 0.3,
-        scale: float = 1.0,
-        seed: int = 0,
-        *,
-        kind: str = "gaussian",
-        factor: float = 10.0,
-    ) -> None:
-        require(0 <= ratio <= 1, f"ratio must be in [0, 1] (got {ratio})")
+    nodes: Tensor | None = field(default=None, repr=False)
+    ratio: float = 0.3
+    scale: float = 1.0
+    seed: int = 0
+    _: KW_ONLY
+    kind: str = "gaussian"
+    factor: float = 10.0
+
+    def __post_init__(self) -> None:
+        nodes, scale, factor = self.nodes, self.scale, self.factor
+        choose("kind of feature noise", self.kind, KINDS)
+        require(0 <= self.ratio <= 1, f"ratio must be in [0, 1] (got {self.ratio})")
+        require(0 <= self.seed < 2**32, f"seed must be in 0..2**32 - 1 (got {self.seed})")
         require(
             math.isfinite(scale) and scale >= 0,
             f"scale must be finite and not negative (got {scale}); 1 is standard normal noise",
         )
-        require(0 <= seed < 2**32, f"seed must be in 0..2**32 - 1 (got {seed})")
+        require(math.isfinite(factor), f"factor must be finite (got {factor}); 10 makes features ten times as large")
         require(
             nodes is None or (nodes.dtype == torch.bool and nodes.dim() == 1),
             "nodes must be a one-dimensional boolean mask; convert indices with torch_geometric.utils.index_to_mask",
         )
-        choose("kind of feature noise", kind, KINDS)
-        require(math.isfinite(factor), f"factor must be finite (got {factor}); 10 makes features ten times as large")
-        self.nodes, self.ratio, self.scale, self.seed = nodes, ratio, scale, seed
-        self.kind, self.factor = kind, factor
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` with the new features in ``x`` and the marks in ``abnormal``."""
@@ -75,16 +75,12 @@ class FeatureNoise:
             require(fits, f"nodes must have one entry per node (got {self.nodes.numel()} for {size} nodes)")
         candidates = np.arange(size) if self.nodes is None else self.nodes.nonzero().view(-1).cpu().numpy()
         rng = np.random.RandomState(self.seed)
-        count = math.floor(self.ratio * len(candidates) + 1e-9)  # 0.3 * 10 must give 3, whatever floats say
+        count = math.floor(self.ratio * len(candidates) + 1e-9)  # so that 0.3 * 10 gives 3 despite rounding errors
         chosen = torch.from_numpy(rng.permutation(candidates)[:count]).to(x.device)
         changed = copy.copy(data)
         changed.x = x.index_copy(0, chosen, KINDS[self.kind](self, x, chosen, rng))
         changed.abnormal = torch.zeros(size, dtype=torch.bool, device=x.device).index_fill(0, chosen, True)
         return changed
-
-    def __repr__(self) -> str:
-        strength = {"gaussian": f", scale={self.scale}", "scale": f", factor={self.factor}"}.get(self.kind, "")
-        return f"FeatureNoise(kind={self.kind!r}, ratio={self.ratio}{strength}, seed={self.seed})"
 
 
 def _gaussian(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:

@@ -17,7 +17,7 @@ __all__ = ["RandomEdges"]
 class RandomEdges:
     r"""Add :math:`\lfloor \text{rate} \cdot |E| \rfloor` undirected edges between random pairs of nodes without one.
 
-    What an attack does beyond this is the attacker's skill. The input is left as it was.
+    The harm of an attack beyond this control is due to the choice of its edges. The input is left as it was.
 
     Args:
         rate: Number of new edges as a fraction of the undirected edges.
@@ -41,6 +41,6 @@ class RandomEdges:
         """A copy of ``data`` with more edges, sorted and in both directions."""
         graph = UndirectedGraph.of(data)
         count, free = graph.count(self.rate, self.budget), graph.num_pairs - graph.pairs.numel()
-        require(count <= free, f"{count} edges cannot be added where {free} pairs have none; lower rate or budget")
+        require(count <= free, f"{count} edges cannot be added, as only {free} pairs have none; lower rate or budget")
         generator = torch.Generator(device=data.x.device).manual_seed(self.seed)
         return graph.flipped(random_pairs(count, graph.num_pairs, generator, graph.pairs)).put_into(data)

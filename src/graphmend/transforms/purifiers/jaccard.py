@@ -1,4 +1,4 @@
-"""The Jaccard purifier: edges between unlike nodes are taken out."""
+"""The Jaccard purifier: remove edges between dissimilar nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphmend.graph.edits import without_edges
 __all__ = ["Jaccard", "edge_similarity"]
 
 KINDS = ("auto", "cosine", "jaccard")
-CHUNK_BYTES = 64 * 2**20  # of each of the two gathered feature matrices
+CHUNK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Jaccard:
     Attacks mostly connect nodes that have little in common. Self-loops stay. The input is left as it was.
 
     Args:
-        threshold: Edges below it go. The released GTrans code takes 0.8 (cosine) for OGB-Arxiv; for binary features
-            0.01, an overlap at all, is usual.
+        threshold: Edges below it are removed. The released GTrans code uses 0.8 (cosine) for OGB-Arxiv; for binary
+            features 0.01 is usual, which keeps every edge whose ends have a feature in common.
         kind: ``"jaccard"``, ``"cosine"``, or ``"auto"``: Jaccard if all features are 0 or 1.
 
     Example:
@@ -48,20 +48,26 @@ class Jaccard:
         require(self.kind in KINDS, f"kind must be one of {', '.join(KINDS)} (got {self.kind!r})")
 
     def __call__(self, data: Data) -> Data:
-        """A copy of ``data`` without the edges between unlike nodes (edge attributes go with them)."""
+        """A copy of ``data`` without the edges between dissimilar nodes and without their attributes."""
         check_graph(data)
         source, target = data.edge_index
         return without_edges(data, (source == target) | (edge_similarity(data, self.kind) >= self.threshold))
 
 
 @torch.no_grad()
-def edge_similarity(data: Data, kind: str = "auto") -> Tensor:
-    """Similarity of the features at the two ends of each edge, computed in chunks of bounded memory."""
+def edge_similarity(data: Data, kind: str = "auto", *, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
+    """Similarity of the features at the two ends of each edge, computed in chunks of bounded memory.
+
+    Args:
+        data: The graph.
+        kind: As in :class:`Jaccard`.
+        chunk_bytes: Memory of each of the two feature matrices that are gathered at a time.
+    """
     x: Tensor = data.x.detach()
     binary = kind != "cosine" and bool(((x == 0) | (x == 1)).all())
     require(kind != "jaccard" or binary, "Jaccard similarity needs features of 0 and 1; use kind='cosine'")
     size = x.sum(1) if binary else torch.linalg.vector_norm(x, dim=1)
-    chunk = max(1, CHUNK_BYTES // (x.size(1) * x.element_size()))
+    chunk = max(1, chunk_bytes // (x.size(1) * x.element_size()))
     parts = []
     for source, target in zip(*(end.split(chunk) for end in data.edge_index), strict=True):
         shared = (x.index_select(0, source) * x.index_select(0, target)).sum(1)

@@ -19,7 +19,7 @@ class Subgraph:
 
     Args:
         starts: Number of random start nodes, with repetition (at most the number of nodes).
-        length: Steps of each walk along the edges' direction; a walk with nowhere to go stays.
+        length: Steps of each walk along the direction of edges; a walk stays at a node without outgoing edges.
     """
 
     starts: int = 1000

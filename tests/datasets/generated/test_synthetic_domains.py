@@ -11,10 +11,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
-from graphmend.datasets.generated import synthetic_domains as module
-from graphmend.datasets.generated.synthetic_domains import Draw, draw_domains, is_acceptable, synthetic_domains
+from graphmend.datasets.generated.synthetic_domains import (
+    BASES,
+    Draw,
+    accepted_draw,
+    draw_domains,
+    is_acceptable,
+    random_networks,
+    synthetic_domains,
+)
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.propagation import gcn_norm
+from graphmend.engine.propagation import Propagation, gcn_norm
 from graphmend.errors import GraphMendError
 from graphmend.io.files import digest
 from graphs import rng, undirected
@@ -27,14 +34,17 @@ pytestmark = pytest.mark.usefixtures("one_thread", "base")
 def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Data:
     x = (torch.rand(N, WIDTH, generator=rng(1)) < 0.3).float()
     graph = Data(x=x, edge_index=undirected(N, 2, density=0.01), y=torch.zeros(N, dtype=torch.long))
-    monkeypatch.setitem(module.BASES, "cora-ood", lambda data_dir: graph)
+    monkeypatch.setitem(BASES, "cora-ood", lambda data_dir: graph)
     monkeypatch.setenv("GRAPHMEND_CACHE", str(tmp_path / "cache"))
     return graph
 
 
+def hop_of(base: Data) -> Propagation:
+    return gcn_norm(Adjacency.of(base.edge_index, N), None, torch.float64)
+
+
 def drawn(base: Data, number: int) -> Draw:
-    hop = gcn_norm(Adjacency.of(base.edge_index, N), None, torch.float64)
-    return draw_domains(base.x.double(), hop, number)
+    return draw_domains(base.x.double(), hop_of(base), number)
 
 
 def two_layers(x: Tensor, edge_index: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -48,7 +58,7 @@ def two_layers(x: Tensor, edge_index: Tensor, first: Tensor, second: Tensor) -> 
 
 def test_a_draw_is_what_the_layers_of_pyg_make_of_its_weights(base: Data) -> None:
     for number in range(5):
-        nets = module._networks(WIDTH, number)
+        nets = random_networks(WIDTH, number)
         draw = drawn(base, number)
         y = two_layers(base.x, base.edge_index, nets.first, nets.second).argmax(dim=1)
         assert torch.equal(draw.y, y)
@@ -60,7 +70,7 @@ def test_a_draw_is_what_the_layers_of_pyg_make_of_its_weights(base: Data) -> Non
 
 
 def test_the_weights_have_the_bounds_of_their_initialisations() -> None:
-    nets = module._networks(1433, 3)
+    nets = random_networks(1433, 3)
     bounds = [math.sqrt(6 / 1443), *[math.sqrt(6 / 20)] * 3, *[1 / math.sqrt(10)] * 2]
     for weight, bound in zip(nets, bounds, strict=True):
         assert 0.8 * bound < float(weight.abs().max()) <= bound
@@ -128,10 +138,10 @@ def test_the_cache_changes_nothing_and_need_not_be_there(
     assert hashed() == fresh
 
 
-def test_problems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_DRAWS", 20)
-    with pytest.raises(GraphMendError, match=r"only .* of the first 20 draws have balanced classes, seed 50 needs"):
-        synthetic_domains("cora-ood", seed=50)
+def test_problems_are_reported(base: Data) -> None:
+    message = r"only .* of the first 20 draws have balanced classes, but seed 50 needs 51; take a smaller seed"
+    with pytest.raises(GraphMendError, match=message):
+        accepted_draw(base.x.double(), hop_of(base), 50, most_draws=20)
     with pytest.raises(GraphMendError, match=r"seed must not be negative .got -1"):
         synthetic_domains("cora-ood", seed=-1)
     with pytest.raises(GraphMendError, match="unknown synthetic data set 'wine'; choose one of cora-ood, photo-ood"):

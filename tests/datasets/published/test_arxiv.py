@@ -97,8 +97,8 @@ def test_npz_and_zip_give_the_same(data_dir: Path, tmp_path: Path) -> None:
         for path in sorted((tmp_path / "unpacked").rglob("*.gz")):
             file.write(path, path.relative_to(tmp_path / "unpacked"))
     for folder in (plain, archive.parent, tmp_path / "unpacked"):
-        found = arxiv_ood(data_dir=folder)
-        for one, other in zip([*found.val, *found.test], [*expected.val, *expected.test], strict=True):
+        loaded = arxiv_ood(data_dir=folder)
+        for one, other in zip([*loaded.val, *loaded.test], [*expected.val, *expected.test], strict=True):
             assert torch.equal(one.x, other.x)
             assert torch.equal(one.edge_index, other.edge_index)
             assert torch.equal(one.mask, other.mask)
@@ -108,9 +108,9 @@ def test_measured_statistics_have_the_published_keys(data_dir: Path) -> None:
     for dataset in DATASETS.values():
         measure = dataset.measure
         assert measure is not None
-        found = measure(dataset.load(data_dir=data_dir))
+        measured = measure(dataset.load(data_dir=data_dir))
         for name, values in dataset.published.items():
-            assert set(values) <= set(found[name])
+            assert set(values) <= set(measured[name])
 
 
 @pytest.mark.parametrize(

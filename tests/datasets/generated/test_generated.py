@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from graphmend.datasets.generated.products_size import products_size
 from graphmend.datasets.published.elliptic import grouped_scores
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError
+from processes import run_python
 
 LOADERS: dict[str, Callable[[], Splits]] = {
     "arxiv_size": lambda: arxiv_size(scale=0.01),
@@ -41,12 +39,12 @@ def homophily(graph: Data) -> float:
 
 
 def fingerprint(splits: Splits) -> str:
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for graph in [*splits.train, *splits.val, *splits.test]:
         for name in ("x", "edge_index", "y", "mask"):
             if name in graph:
-                found.update(graph[name].numpy().tobytes())
-    return found.hexdigest()
+                checksum.update(graph[name].numpy().tobytes())
+    return checksum.hexdigest()
 
 
 def test_same_data_across_processes_and_through_the_cache(tmp_path: Path) -> None:
@@ -55,10 +53,7 @@ def test_same_data_across_processes_and_through_the_cache(tmp_path: Path) -> Non
     expected = [fingerprint(splits) for splits in here.values()]
     assert [fingerprint(load()) for load in LOADERS.values()] == expected  # from the cache, where there is one
     code = "from test_generated import *; print(*[fingerprint(load()) for load in LOADERS.values()])"
-    environment = {**os.environ, "GRAPHMEND_CACHE": str(tmp_path / "other"), "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    other = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert other.stdout.split() == expected
+    assert run_python(code, GRAPHMEND_CACHE=str(tmp_path / "other")).split() == expected
 
 
 def test_all_say_that_they_are_generated() -> None:

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.transforms.corruptions.feature_noise import FeatureNoise
+from graphmend.transforms import FeatureNoise
+from graphs import labelled
 
 NODES, WIDTH = 1000, 16
 
@@ -87,3 +88,33 @@ def test_count_is_rounded_down_but_not_by_float_noise(data: Data, ratio: float, 
 def test_bad_input(data: Data, arguments: dict[str, float | Tensor], message: str) -> None:
     with pytest.raises(GraphMendError, match=message):
         FeatureNoise(**arguments)(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["swap", "marginal", "zero", "scale"])
+def test_feature_noise_of_every_kind(kind: str) -> None:
+    data = labelled(40)
+    mask = torch.arange(40) < 30
+    noisy = FeatureNoise(mask, ratio=0.5, kind=kind, factor=3.0, seed=2)(data)
+    assert int(noisy.abnormal.sum()) == 15
+    assert torch.equal(noisy.abnormal, FeatureNoise(mask, ratio=0.5, seed=2)(data).abnormal)  # the same nodes
+    assert torch.equal(noisy.x[~noisy.abnormal], data.x[~noisy.abnormal])
+    new, old = noisy.x[noisy.abnormal], data.x[noisy.abnormal]
+    if kind == "zero":
+        assert not new.any()
+    elif kind == "scale":
+        assert torch.equal(new, 3 * old)
+    elif kind == "swap":
+        rows = [(data.x == row).all(1).nonzero().item() for row in new]
+        assert all(row != node for row, node in zip(rows, noisy.abnormal.nonzero().view(-1).tolist(), strict=True))
+    else:
+        assert all(bool((data.x[:, c] == new[r, c]).any()) for r in range(15) for c in range(5))
+        assert not any(bool((data.x == row).all(1).any()) for row in new)
+
+
+def test_feature_noise_kinds_are_listed() -> None:
+    with pytest.raises(GraphMendError, match="gaussian, marginal, scale, swap, zero"):
+        FeatureNoise(kind="salt")
+    with pytest.raises(GraphMendError, match="factor"):
+        FeatureNoise(kind="scale", factor=float("nan"))
+    with pytest.raises(GraphMendError, match="only one node"):
+        FeatureNoise(kind="swap", ratio=1.0)(Data(x=torch.ones(1, 2)))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from graphmend.datasets.published.planetoid import planetoid, planetoid_graph
 from graphmend.datasets.published.twitch import twitch
 from graphmend.datasets.readers.sources import Source, cache_dir, cached_arrays, data_dirs, download, find, locate
 from graphmend.errors import GraphMendError
+from processes import start_python
 from real_data import nowhere as nowhere_fixture
 
 nowhere = nowhere_fixture
@@ -85,7 +84,7 @@ def test_a_download_is_checked_and_kept_in_the_cache(nowhere: Path, monkeypatch:
     assert not target.exists() and not temporary_files(cache_dir())
     assert locate(source, nowhere) == target and target.read_bytes() == b"published"
     origin.unlink()
-    assert locate(source, nowhere) == target  # found from now on
+    assert locate(source, nowhere) == target  # from the cache from now on
 
 
 @pytest.mark.parametrize(
@@ -191,8 +190,7 @@ def test_two_processes_at_once_both_succeed(nowhere: Path, monkeypatch: pytest.M
     code = (
         "import sys, test_sources as t; print('ready', flush=True); t.work_through(t.Path(sys.argv[1])); print('done')"
     )
-    command = [sys.executable, "-W", "ignore", "-c", code, str(place)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent) as other:
+    with start_python(code, str(place)) as other:
         assert other.stdout is not None and other.stdout.readline() == "ready\n"
         work_through(place)
         assert other.communicate(timeout=60)[0] == "done\n" and other.returncode == 0

@@ -85,8 +85,8 @@ def test_zipped_files_are_read(data_dir: Path) -> None:
         with zipfile.ZipFile(path.with_suffix(".csv.zip"), "w") as archive:
             archive.write(path, path.name)
         path.unlink()
-    found = elliptic(data_dir=data_dir)
-    assert torch.equal(found.val[0].x, expected.val[0].x)
+    loaded = elliptic(data_dir=data_dir)
+    assert torch.equal(loaded.val[0].x, expected.val[0].x)
 
 
 def test_groups_pool_their_nodes(data_dir: Path) -> None:

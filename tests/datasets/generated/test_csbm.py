@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features, csbm, distinct, undirected
+from graphmend.datasets.edges import undirected
+from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features, csbm, distinct
 from graphmend.errors import GraphMendError
 
 
@@ -14,7 +15,7 @@ def homophily(graph: Data) -> float:
     return float((graph.y[source] == graph.y[target]).float().mean())
 
 
-def test_edges_are_undirected_distinct_and_as_many_as_told() -> None:
+def test_edges_are_undirected_distinct_and_as_many_as_asked_for() -> None:
     splits = csbm(nodes=500, degree=6.0, features=5)
     for graph in [*splits.train, *splits.val, *splits.test]:
         assert graph.x.shape == (500, 5) and graph.x.dtype == torch.float32
@@ -26,7 +27,7 @@ def test_edges_are_undirected_distinct_and_as_many_as_told() -> None:
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_homophily_is_as_told(wanted: float) -> None:
+def test_homophily_is_the_one_asked_for(wanted: float) -> None:
     graph = csbm(nodes=4000, degree=10.0, homophily=wanted, features=1).train[0]
     assert homophily(graph) == pytest.approx(wanted, abs=1e-4)
 
@@ -93,13 +94,11 @@ def test_an_empty_class_is_never_drawn() -> None:
     assert same.mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmend.datasets.generated.csbm.CHUNK", 100)
-    monkeypatch.setattr("graphmend.datasets.generated.csbm.ROWS", 64)
+def test_chunks_do_not_show() -> None:
     y = np.arange(200) % 2
-    keys = block_edges(Blocks(y, 2), 1000, 0.7, (3,))
+    keys = block_edges(Blocks(y, 2), 1000, 0.7, (3,), chunk=100)
     assert np.unique(keys).size == 1000 and bool((keys[1:] > keys[:-1]).all())
-    x = block_features(y, np.zeros((2, 30)), (3,))
+    x = block_features(y, np.zeros((2, 30)), (3,), rows=64)
     assert abs(x.mean()) < 0.05 and x.std() == pytest.approx(1, abs=0.05)
     assert np.unique(x[:, 0]).size == 200  # no block repeats another
 
