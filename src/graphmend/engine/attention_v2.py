@@ -39,7 +39,7 @@ from graphmend.engine.ops import Pattern, has_triton, hop, row_products, row_sum
 __all__ = ["WIDEST", "attend_v2"]
 
 WIDEST = 256  # columns of a head that the fused kernels take
-CACHED, PARALLEL = 1 << 19, 1 << 24  # numbers in a block of edges, on a CPU and elsewhere
+CACHED, PARALLEL = 1 << 19, 1 << 24  # numbers in a block of edges, for every thread of a CPU and on other devices
 CLOSE = 16.0  # exp(-16) is still far above the 1e-16 in the denominator
 
 
@@ -93,7 +93,8 @@ class _Block(NamedTuple):
 
 def _blocks(adjacency: Adjacency, pattern: Pattern, width: int) -> list[_Block]:
     """The entries in blocks whose vectors of one head stay in the cache, cut once for every pattern and size."""
-    size = max(256, (CACHED if pattern.col.device.type == "cpu" else PARALLEL) // width)
+    numbers = CACHED * torch.get_num_threads() if pattern.col.device.type == "cpu" else PARALLEL
+    size = max(256, numbers // width)
     key = ("blocks", pattern is not adjacency.pattern, size)
     if key not in adjacency.known:
         adjacency.known[key] = list(_cut_into_blocks(pattern, adjacency.num_nodes, size))
