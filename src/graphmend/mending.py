@@ -26,7 +26,7 @@ def mend(model: nn.Module, data: Data, adapter: Callable[..., Adaptation] | None
         model: Any trained PyG module; it is left as it was.
         data: The test graph; it is left as it was.
         adapter: An adapter, if the defaults will not do.
-        call: ``limits``, ``seed``, ``progress``, ``callback`` and ``mode`` of :meth:`graphmend.adapters.Adapter.__call__`.
+        call: ``limits``, ``seed``, ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits`` and the reversible ``patch``.

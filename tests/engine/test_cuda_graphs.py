@@ -13,8 +13,7 @@ from graphmend import GTrans, Limits
 from graphmend.adapters.algorithm import Run
 from graphmend.engine.cuda_graphs import Recorder
 from graphmend.nn import GAT, GCN, GPR, SAGE
-from graphmend.results.history import Step
-from graphmend.results.history import Steps, Stopped
+from graphmend.results.history import Step, Steps, Stopped
 from graphs import directed, rng, undirected
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -79,7 +79,7 @@ def embedding(model: nn.Module, data: Data, **kwargs: Any) -> Tensor:
 
 def way_of(model: nn.Module, data: Data) -> Callable[..., Any]:
     with FrozenGNN(model, data) as frozen:
-        return frozen._choose_way()
+        return frozen.way
 
 
 def propagation(edge_index: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -602,7 +602,7 @@ def test_presence_multiplies_the_weights_a_model_takes_itself() -> None:
     data, model = make_graph(edge_weight=edge_values()), seeded(lambda: DenseWeights(True))
     presence = torch.rand(data.edge_index.size(1), generator=torch.Generator().manual_seed(2))
     with FrozenGNN(model, data) as frozen, torch.no_grad():
-        assert frozen._choose_way() is native
+        assert frozen.way is native
         weight = data.edge_weight * presence
         torch.testing.assert_close(frozen(data.x, data.edge_index, presence), model(data.x, data.edge_index, weight))
         torch.testing.assert_close(
@@ -876,7 +876,7 @@ def test_edges_have_exact_weights(make: Callable[[], nn.Module], way: Callable[.
     model.eval()
     with FrozenGNN(model, data) as frozen:
         frozen.require_edge_weights()
-        assert frozen._choose_way() is way
+        assert frozen.way is way
         ones = torch.ones(keep.numel(), dtype=x.dtype)
         torch.testing.assert_close(frozen(x, edge_index, ones), frozen.predict(data), **tolerance)
         torch.testing.assert_close(frozen.embed(x, edge_index, ones), frozen.embed(x, edge_index), **tolerance)
@@ -913,7 +913,7 @@ def test_weights_that_are_accepted_and_ignored_are_not_trusted(edges: int | None
     data.edge_index = data.edge_index[:, :edges]
     for seed in range(6):  # whatever edges the probe draws
         with FrozenGNN(seeded(Ignoring), data, seed=seed) as frozen:
-            assert frozen._choose_way() is filtered
+            assert frozen.way is filtered
             with pytest.raises(
                 UnsupportedLayerError, match=r"Ignoring \(it does not treat an edge of weight 0 as absent"
             ):
@@ -1201,7 +1201,7 @@ def test_a_forward_of_the_users_own_survives() -> None:
     data = make_graph()
     with FrozenGNN(model, data) as frozen:
         frozen(data.x, data.edge_index, torch.ones(data.edge_index.size(1)))
-        assert frozen._choose_way() is patched and model.a.forward is mine
+        assert frozen.way is patched and model.a.forward is mine
     assert model.a.forward is mine
 
 

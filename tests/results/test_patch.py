@@ -18,11 +18,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend import GTrans
+from graphmend.adapters.identity import Identity
 from graphmend.errors import GraphMendError
 from graphmend.io.files import write_safetensors
 from graphmend.nn import GCN
-from graphmend.adapters.identity import Identity
-from graphmend.results.patch import FORMAT, Patch, fingerprint_of
+from graphmend.results.fingerprint import fingerprint_of
+from graphmend.results.patch import FORMAT, Patch
 from graphs import directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")

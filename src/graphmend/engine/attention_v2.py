@@ -32,13 +32,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmend.engine.adjacency import Adjacency, at_columns, at_rows, edge_softmax, head_sum, highest_score
-from graphmend.engine.autograd import apply, asked_for
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.attention import MAX_FUSED_WIDTH
+from graphmend.engine.autograd import apply, needed_gradients
+from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, highest_score, incoming_sum
 from graphmend.engine.ops import Pattern, has_triton, hop, row_products, row_sums, sampled_product
 
-__all__ = ["WIDEST", "attend_v2"]
-
-WIDEST = 256  # columns of a head that the fused kernels take
+__all__ = ["attend_v2"]
 CACHED, PARALLEL = 1 << 19, 1 << 24  # numbers in a block of edges, for every thread of a CPU and on other devices
 CLOSE = 16.0  # exp(-16) is still far above the 1e-16 in the denominator
 
@@ -63,7 +63,7 @@ def attend_v2(
         return attend_v2(adjacency, left, right, attention, weight, slope).to(short)
     if attention.requires_grad and torch.is_grad_enabled():
         return _attend_v2_plainly(adjacency, left, right, attention, weight, slope)
-    fused = left.dtype == torch.float32 and left.size(-1) <= WIDEST and has_triton(left.device)
+    fused = left.dtype == torch.float32 and left.size(-1) <= MAX_FUSED_WIDTH and has_triton(left.device)
     function = _FusedAttendV2 if fused else _AttendV2
     out: Tensor = apply(function, adjacency, left, right, attention, weight, slope)
     return out
@@ -73,12 +73,12 @@ def _attend_v2_plainly(
     adjacency: Adjacency, left: Tensor, right: Tensor, attention: Tensor, weight: Tensor, slope: float
 ) -> Tensor:
     """The formula, operation by operation, for autograd to differentiate."""
-    sources = at_columns(adjacency, left.flatten(1)).view(-1, *left.shape[1:])
-    targets = at_rows(adjacency, right.flatten(1)).view_as(sources)
+    sources = at_sources(adjacency, left.flatten(1)).view(-1, *left.shape[1:])
+    targets = at_targets(adjacency, right.flatten(1)).view_as(sources)
     score, loop_score = ((F.leaky_relu(sums, slope) * attention).sum(-1) for sums in (sources + targets, left + right))
     share, loop_share = edge_softmax(adjacency, score, weight, loop_score)
     assert loop_share is not None
-    return head_sum(adjacency, share.unsqueeze(-1) * sources) + loop_share.unsqueeze(-1) * left
+    return incoming_sum(adjacency, share.unsqueeze(-1) * sources) + loop_share.unsqueeze(-1) * left
 
 
 class _Block(NamedTuple):
@@ -96,9 +96,9 @@ def _blocks(adjacency: Adjacency, pattern: Pattern, width: int) -> list[_Block]:
     numbers = CACHED * torch.get_num_threads() if pattern.col.device.type == "cpu" else PARALLEL
     size = max(256, numbers // width)
     key = ("blocks", pattern is not adjacency.pattern, size)
-    if key not in adjacency.known:
-        adjacency.known[key] = list(_cut_into_blocks(pattern, adjacency.num_nodes, size))
-    blocks: list[_Block] = adjacency.known[key]
+    if key not in adjacency.derived:
+        adjacency.derived[key] = list(_cut_into_blocks(pattern, adjacency.num_nodes, size))
+    blocks: list[_Block] = adjacency.derived[key]
     return blocks
 
 
@@ -153,7 +153,7 @@ class _AttendV2(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a: Adjacency = ctx.a
         left, right, attention, weight, out, share, loop_share, inverse = ctx.saved_tensors
-        _, for_left, for_right, _, for_weight, _ = asked_for(ctx)
+        _, for_left, for_right, _, for_weight, _ = needed_gradients(ctx)
         grad_weight = torch.zeros_like(weight) if for_weight else None
         grad_left, grad_right = (torch.empty_like(out) if wanted else None for wanted in (for_left, for_right))
         for k, vector in enumerate(attention):
@@ -200,7 +200,7 @@ class _FusedAttendV2(torch.autograd.Function):
         a: Adjacency = ctx.a
         left, right, attention, weight, out, top, inverse = ctx.saved_tensors
         grad, saved = grad.contiguous(), (left, right, attention, top, inverse)
-        _, for_left, for_right, _, for_weight, _ = asked_for(ctx)
+        _, for_left, for_right, _, for_weight, _ = needed_gradients(ctx)
         inner, grad_right, grad_weight = attention_triton.by_row(
             grad, out, weight, *saved, a.pattern, ctx.slope, for_right, for_weight
         )

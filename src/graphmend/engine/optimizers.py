@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmend.engine.linear_maps import RowGradient
+from graphmend.engine.memory import empty_like
 from graphmend.engine.tuning import STEP_NUMBERS
 
 __all__ = ["EDGE_UPDATES", "Adam", "EdgeStep", "FeatureStep", "Update", "plain_gradient", "sign"]
@@ -27,7 +28,7 @@ class FeatureStep:
 
     def __init__(self, x: Tensor, lr: float, project: Callable[[Tensor], None] | None = None) -> None:
         self.variable, self.lr, self.project = x, lr, project
-        self.mean, self.square = torch.zeros_like(x), torch.zeros_like(x)
+        self.mean, self.square = empty_like(x).zero_(), empty_like(x).zero_()
         self.steps = torch.zeros((), device=x.device)
         numbers = STEP_NUMBERS.get(x.device.type, STEP_NUMBERS["cpu"])
         self.size = min(max(1, numbers // x.size(1)), x.size(0))

@@ -20,7 +20,7 @@ from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, require
 from graphmend.frozen.call import Caller
-from graphmend.frozen.edge_weights import filtered, why_not
+from graphmend.frozen.edge_weights import Way, filtered, why_not
 from graphmend.frozen.embedding import Tap
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
 from graphmend.frozen.trials import Trials
@@ -141,9 +141,14 @@ class FrozenGNN:
         return self.checked_logits(self._caller()(self.fresh(data)))
 
     @property
+    def way(self) -> Way:
+        """How edges get weights, one of the functions of :mod:`graphmend.frozen.edge_weights`."""
+        return self._trials.way()
+
+    @property
     def takes_edge_weights(self) -> bool:
         """Whether edges can fade: weight 1 changes nothing, weight 0 equals the edge removed."""
-        return self._trials.way() is not filtered
+        return self.way is not filtered
 
     def require_edge_weights(self) -> None:
         """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""

@@ -112,17 +112,16 @@ class EdgeFlips:
         self._sign[: self.num_edges] = -1
         self._sign.masked_fill_(self.candidate < 0, 0)
 
-    def presence(self, flips: Tensor | None = None) -> Tensor:
-        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry, or that of a discrete choice."""
-        if flips is not None:
-            return self._presence_after(flips)
-        return cached(("presence", id(self)), (self.p,), self._presence_of_p)
-
-    def _presence_of_p(self) -> Tensor:
+    def presence(self, p: Tensor | None = None) -> Tensor:
+        r"""The relaxed adjacency :math:`A \oplus p` as one presence per entry; a boolean ``p`` is a discrete choice."""
+        if p is None:
+            return cached(("presence", id(self)), (self.p,), lambda: self.presence(self.p))
+        if p.dtype == torch.bool:
+            return self._presence_after(p)
         if self.num_candidates == 0:
-            there = torch.arange(self.candidate.numel(), device=self.p.device) < self.num_edges
-            return there.to(self.p.dtype) + self.p.sum()  # the sum is 0, but lets an edge step have a gradient
-        out: Tensor = apply(_Presence, self, self.p)
+            there = torch.arange(self.candidate.numel(), device=p.device) < self.num_edges
+            return there.to(p.dtype) + p.sum()  # the sum is 0, but lets an edge step have a gradient
+        out: Tensor = apply(_Presence, self, p)
         return out
 
     def _presence_after(self, flips: Tensor) -> Tensor:

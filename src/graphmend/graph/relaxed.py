@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.engine.memory import empty_like
 from graphmend.graph.edge_flips import EdgeFlips
 
 __all__ = ["RelaxedGraph"]
@@ -25,7 +26,7 @@ class RelaxedGraph:
 
     def __init__(self, data: Data, flips: EdgeFlips | None = None, *, weighted: bool = True) -> None:
         self.data, self.flips = data, flips
-        self.x: Tensor = data.x.detach().clone(memory_format=torch.contiguous_format)
+        self.x: Tensor = empty_like(data.x).copy_(data.x)
         self.edge_index: Tensor = data.edge_index if flips is None else flips.edge_index
         self._ones = self.x.new_ones(data.edge_index.size(1)) if flips is None and weighted else None
 

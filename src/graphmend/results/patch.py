@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.edits import edge_attributes
 from graphmend.io.files import digest, read_safetensors, write_safetensors
@@ -47,7 +48,8 @@ class Patch:
     @classmethod
     def make(cls, data: Data, x: Tensor, removed: Tensor, added: Tensor) -> tuple[Patch, Data]:
         """The patch that gives ``data`` the features ``x``, which the mended graph takes over, and other edges."""
-        bits = _as_bits(data.x) ^ _as_bits(x)
+        before, after = _as_bits(data.x), _as_bits(x)
+        bits = torch.bitwise_xor(before, after, out=empty_like(after))
         rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
         attributes = edge_attributes(data)
         patch = cls(

@@ -16,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmend.engine.ops import Pattern
-from graphmend.engine.triton.spmm import HEAVY, pieces, power_of_2, rows_of_program, where_it_lies
+from graphmend.engine.triton.launch import ceil_div, on_its_device, power_of_2, rows_of_program
+from graphmend.engine.tuning import HUB_DEGREE
 
 __all__ = ["by_column", "by_row", "forward"]
 
@@ -163,10 +164,10 @@ def _launches(left: Tensor, pattern: Pattern) -> Iterator[tuple[int, dict[str, i
     for listed, rows, many, tile, warps in (light, (True, pattern.hubs.numel(), 1, max(8, 4096 // block), 4)):
         if rows > 0:
             how = {"number": rows, "listed": listed, "many": many, "tile": tile, "block": block}
-            yield pieces(rows, many), {**how, "heads": heads, "width": width, "heavy": HEAVY, "num_warps": warps}
+            yield ceil_div(rows, many), {**how, "heads": heads, "width": width, "heavy": HUB_DEGREE, "num_warps": warps}
 
 
-@where_it_lies
+@on_its_device
 def forward(
     left: Tensor, right: Tensor, attention: Tensor, weight: Tensor, pattern: Pattern, slope: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,7 +181,7 @@ def forward(
     return out, top, inverse
 
 
-@where_it_lies
+@on_its_device
 def by_row(
     grad: Tensor, out: Tensor, weight: Tensor, left: Tensor, right: Tensor, attention: Tensor, top: Tensor,
     inverse: Tensor, pattern: Pattern, slope: float, want_right: bool, want_weight: bool,
@@ -197,7 +198,7 @@ def by_row(
     return inner, grad_right if want_right else None, grad_weight if want_weight else None
 
 
-@where_it_lies
+@on_its_device
 def by_column(
     grad: Tensor, inner: Tensor, weight: Tensor, left: Tensor, right: Tensor, attention: Tensor, top: Tensor,
     inverse: Tensor, pattern: Pattern, slope: float,

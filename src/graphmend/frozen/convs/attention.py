@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from graphmend.engine.attention import attend
+from graphmend.engine.attention_v2 import attend_v2
 from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, incoming_sum, spmm
 from graphmend.errors import require
 from graphmend.frozen.convs.edges import FLOOR, Edges, power
@@ -66,6 +67,10 @@ def gatv2_conv(
     edges = _edges(conv, Edges.of(presence, x, edge_index))
     value: Tensor = conv.lin_l(x).view(-1, conv.heads, conv.out_channels)
     query = value if conv.share_weights else conv.lin_r(x).view_as(value)
+    if conv.add_self_loops and edge_attr is None and not (conv.training and conv.dropout > 0):
+        attention = conv.att.view(conv.heads, conv.out_channels)
+        out = attend_v2(edges.adjacency, value, query, attention, edges.presence, conv.negative_slope)
+        return _merge_heads_and_add(conv, out, x)
     hidden, loop_hidden = _from_both_ends(edges, value, query), value + query
     if edge_attr is not None:
         require(conv.lin_edge is not None, "GATv2Conv got edge_attr but was made without edge_dim")
