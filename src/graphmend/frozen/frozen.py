@@ -80,6 +80,8 @@ class FrozenGNN:
             self._wiring = wiring_of(self.module, self.signature)
             self._trials = Trials(self, self.module, self._data, self._wiring, self._embedding, self._seed)
             self._trials.run_once()
+            if self._embedding is not None:  # complain about a wrong name also where Z is not needed
+                self._trials.embedding()
             self._forward = Caller(self.module, self._wiring.leave_out)
             self._stack = stack.pop_all()
         return self
