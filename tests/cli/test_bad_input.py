@@ -89,10 +89,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "edge_update": (lambda: GTrans(edge_update="sgd"), "unknown edge_update 'sgd'; choose one of adam, gradient, sign"),
     "space": (lambda: GTrans(space="all"), "unknown space 'all'; choose one of existing, random_block"),
     "directed": (lambda: GTrans(directed="flip"), "unknown directed 'flip'; choose one of delete, reverse"),
-    "activations": (
-        lambda: GTrans(activations="float16"),
-        "unknown activations 'float16'; choose one of bfloat16, float32",
-    ),
+    "mode": (lambda: mend(model(), graph(), mode="fast"), "unknown mode 'fast'; choose one of auto, eager"),
     "time limit": (lambda: GTrans(time_limit=0), "time_limit must be"),
     "DropEdge": (lambda: DropEdge(1.5), "DropEdge's p must be in [0, 1] (got 1.5)"),
     "factor": (lambda: float("inf") * Contrastive(), "factor must be finite (got inf)"),
@@ -233,6 +230,11 @@ MODELS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "budget text": (lambda d: ["--model", str(checkpoint(d)), "--budget", "many"], "(got 'many')"),
     "steps": (lambda d: ["--model", str(checkpoint(d)), "--steps", "-1"], "(got -1)"),
     "surrogate": (lambda d: ["--model", str(checkpoint(d)), "--surrogate", "x"], "unknown surrogate 'x'"),
+    "adapter": (
+        lambda d: ["--model", str(checkpoint(d)), "--adapter", "x"],
+        "unknown adapter 'x'; choose one of",
+    ),
+    "mode": (lambda d: ["--model", str(checkpoint(d)), "--mode", "x"], "unknown mode 'x'; choose one of auto, eager"),
     "view": (lambda d: ["--model", str(checkpoint(d)), "--view", "x"], "unknown view 'x'; choose one of drop_edge"),
     "label mask": (lambda d: ["--model", str(checkpoint(d)), "--label-mask", "m"], "the graph has no mask 'm'"),
     "device": (lambda d: ["--model", str(checkpoint(d)), "--device", "tpu"], "unknown device 'tpu'"),

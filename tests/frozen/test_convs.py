@@ -27,7 +27,6 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.aggr import SumAggregation
 
-from graphmend.engine import propagation
 from graphmend.errors import GraphMendError, UnsupportedLayerError
 from graphmend.frozen.convs.registry import CONVOLUTIONS, weighted_forward, why_unsupported
 
@@ -210,26 +209,6 @@ def test_an_edge_split_in_two_is_the_whole_edge(case: Case, device: str) -> None
     presence[is_loop(graph)] = 1.0
     presence = torch.cat([presence, 1.0 - presence[~is_loop(graph)]])
     assert_equal(weighted(conv, presence, graph.select(twice)), original(conv, graph))
-
-
-@cases
-def test_the_layers_of_a_wide_graph_are_those_of_a_small_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    conv, graph = make_conv(case), make_graph(case)
-    presence = torch.linspace(0.2, 1.0, graph.edge_index.size(1), dtype=torch.float64)
-    expected = weighted(conv, presence, graph)
-    monkeypatch.setattr(propagation, "WIDE", 0)
-    assert_equal(weighted(conv, presence, graph), expected)
-
-
-def test_dropout_of_a_wide_graph_sees_what_that_of_a_small_one_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(lambda: APPNP(3, 0.2, dropout=0.5))
-    conv, graph = case.make().train(), make_graph(case)
-    presence, found = torch.ones(graph.edge_index.size(1), dtype=torch.float64), []
-    for nodes in (propagation.WIDE, 0):
-        monkeypatch.setattr(propagation, "WIDE", nodes)
-        torch.manual_seed(3)
-        found.append(weighted(conv, presence, graph))
-    assert_equal(*found)
 
 
 @cases

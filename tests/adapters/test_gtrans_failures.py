@@ -1,0 +1,247 @@
+"""GTrans: a failure ends in the unchanged graph with the reason, a problem with the input in an error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from adapter_cases import IN, OUT, N, TwoLayer, failing, loss_of_logits, make_graph, make_model, sage_with_batch_norm
+from graphmend import GraphMendError, GTrans, Identity, Limits
+from graphmend.results.history import Step
+from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate
+from untouched import Boom, assert_same, generator_states, state_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("end", ["success", "surrogate", "scoring", "interrupt", "callback", "callback interrupt"])
+def test_model_graph_and_generators_are_untouched(end: str) -> None:
+    mode = "eager" if end in ("surrogate", "scoring") else "auto"
+    model, data = make_model(make=sage_with_batch_norm), make_graph()
+    model.train()
+    model.convs[0].eval()
+    next(model.parameters()).requires_grad_(False)
+    before = state_of(model, data)
+
+    def stop(step: Step) -> None:
+        if step.index == 6:
+            raise Boom if end == "callback" else KeyboardInterrupt
+
+    surrogate: Any = Contrastive()
+    if end == "surrogate":
+        surrogate = failing(Boom("no idea"), 3)
+    elif end == "scoring":
+        surrogate = failing(Boom("no idea"), 11)
+    elif end == "interrupt":
+        surrogate = failing(KeyboardInterrupt(), 5)
+    adapter = GTrans(surrogate, steps=10, lr_feature=0.1, lr_edge=0.5, budget=4)
+    if end in ("interrupt", "callback", "callback interrupt"):
+        with pytest.raises(Boom if end == "callback" else KeyboardInterrupt):
+            adapter(model, data, callback=stop if "callback" in end else None, mode=mode)
+    else:
+        result = adapter(model, data, mode=mode)
+        assert (result.reason is None) is (end == "success")
+        if end != "success":
+            assert result.reason is not None and "Boom: no idea" in result.reason
+            assert len(result.history) == (3 if end == "surrogate" else 10)
+            assert len(result.candidates) == (0 if end == "surrogate" else 1)
+            assert torch.equal(result.data.x, data.x) and torch.equal(result.data.edge_index, data.edge_index)
+            assert torch.equal(result.logits, Identity()(model, data).logits)
+            assert torch.equal(result.patch.apply(data).x, data.x)
+    assert_same(before, state_of(model, data))
+
+
+class Spiked(torch.autograd.Function):
+    """A finite value with a gradient that is not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.full((N, IN), math.inf, dtype=torch.float64)
+
+
+def in_place(model: Backbone, data: Data) -> Tensor:
+    z = model(data.x, data.edge_index, data.get("edge_weight")).exp()
+    loss = z.square().sum()
+    z.mul_(2.0)
+    return loss
+
+
+class _Vector(Surrogate):
+    def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        return {"rows": model(data.x, data.edge_index, data.get("edge_weight")).square().mean(1)}
+
+
+REASONS: dict[str, tuple[Any, str]] = {
+    "nan loss": (lambda m, d: loss_of_logits(m, d) * math.nan, "loss is not finite"),
+    "infinite loss": (lambda m, d: loss_of_logits(m, d) / 0.0, "loss is not finite"),
+    "infinite gradient": (lambda m, d: Spiked.apply(d.x), "gradient is not finite at step 0"),
+    "raises": (failing(RuntimeError("out of cheese"), 0), "failed with RuntimeError: out of cheese"),
+    "constant": (lambda m, d: torch.tensor(1.0), "does not depend on the graph's features"),
+    "not a scalar": (_Vector(), "failed with RuntimeError"),
+    "no backward": (in_place, "no gradient: RuntimeError"),
+    "detached": (lambda m, d: m(d.x, d.edge_index).detach().mean(), "does not depend on the graph's features"),
+}
+
+
+@pytest.mark.parametrize("surrogate, reason", REASONS.values(), ids=REASONS.keys())
+@pytest.mark.parametrize("edge_steps", [0, 1])
+def test_a_failing_surrogate_ends_in_the_identity(
+    surrogate: Any, reason: str, edge_steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, data = make_model(), make_graph()
+    result = GTrans(surrogate, steps=5, edge_steps=edge_steps)(model, data)
+    assert result.reason is not None and reason in result.reason
+    assert "the graph is left as it was" in caplog.text
+    assert torch.equal(result.data.x, data.x) and torch.equal(result.data.edge_index, data.edge_index)
+    with torch.no_grad():
+        assert torch.equal(result.logits, model(data.x, data.edge_index))
+    assert result.summary()["reason"] == result.reason
+
+
+def test_a_loss_that_does_not_know_the_edges_says_so() -> None:
+    result = GTrans(lambda m, d: d.x.square().sum(), steps=5)(make_model(), make_graph())
+    assert result.reason is not None and "does not depend on the graph's edges; set edge_steps=0" in result.reason
+    assert [step.kind for step in result.history] == ["feature"] * 4
+
+
+def test_the_history_up_to_a_failure_is_kept() -> None:
+    result = GTrans(failing(ValueError("late"), 7), steps=10)(make_model(), make_graph(), mode="eager")
+    assert result.reason is not None and [s.kind for s in result.history] == [
+        *["feature"] * 4,
+        "edge",
+        *["feature"] * 2,
+    ]
+
+
+def test_features_that_run_away_end_in_the_identity() -> None:
+    """The last step is followed by no further loss that could notice."""
+    model, data = make_model(torch.float32), make_graph(torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(10.0)
+    for lr, said in ((1e39, "the mended features are not finite"), (3e36, "output on the mended graph is not finite")):
+        result = GTrans(lambda m, d: 1e-6 * loss_of_logits(m, d), steps=1, edge_steps=0, lr_feature=lr)(model, data)
+        assert result.reason is not None and said in result.reason and len(result.history) == 1
+        assert torch.equal(result.data.x, data.x) and result.logits.isfinite().all()
+    result = GTrans(steps=1, lr_feature=3e36)(model, data)
+    assert result.reason is not None and torch.equal(result.data.x, data.x)
+
+
+def test_a_model_that_masks_classes_out_is_not_mistaken_for_a_broken_one() -> None:
+    class Masking(TwoLayer):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
+            out = super().forward(x, edge_index, edge_weight)
+            return out.masked_fill(torch.arange(OUT) == 1, -math.inf)
+
+    result = GTrans(steps=5, edge_steps=0)(make_model(make=Masking), make_graph())
+    assert result.reason is None and result.patch.num_rows == N
+
+
+def test_discrete_graphs_that_cannot_be_scored_end_in_the_identity() -> None:
+    def surrogate(model: Backbone, data: Data) -> Tensor:
+        loss = loss_of_logits(model, data)
+        return loss if torch.is_grad_enabled() else loss - math.inf
+
+    result = GTrans(surrogate, steps=5, lr_edge=0.5, budget=3)(make_model(), make_graph())
+    assert result.reason == "the surrogate loss of every discrete graph is not finite"
+    assert len(result.candidates) == 7 and len(result.history) == 5
+
+
+def test_a_problem_with_the_input_is_an_error_not_a_reason() -> None:
+    data = make_graph()
+    del data.y
+    with pytest.raises(GraphMendError, match="has no y"):
+        GTrans(Supervised(torch.ones(N, dtype=torch.bool)))(make_model(), data)
+    with pytest.raises(GraphMendError, match="no terms"):
+        GTrans(_NoTerms())(make_model(), data)
+    for value, got in ((1.0, "got 1.0"), (None, "got None"), (torch.ones(3), r"got shape \(3,\)")):
+        with pytest.raises(GraphMendError, match=f"must return a tensor with one number .{got}"):
+            GTrans(lambda m, d, value=value: value)(make_model(), data)
+
+
+class _NoTerms(Surrogate):
+    def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        return {}
+
+
+def test_too_little_memory_is_said_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmend.engine.memory.available_memory", lambda device: 2**10)
+    calls: list[Step] = []
+    with pytest.raises(
+        GraphMendError,
+        match=rf"{N} nodes x {IN} features and \d+ edges needs about 0.0 GiB, but 0.0 GiB are free on cpu; use",
+    ):
+        GTrans()(make_model(), make_graph(), callback=calls.append)
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({"steps": -1}, r"steps must be a whole number >= 0 \(got -1\)"),
+        ({"steps": 2.5}, r"steps must be a whole number >= 0 \(got 2.5\)"),
+        ({"steps": "ten"}, r"steps must be a whole number >= 0 \(got 'ten'\)"),
+        ({"feature_steps": -2}, r"feature_steps must be .* \(got -2\)"),
+        ({"edge_steps": None}, r"edge_steps must be .* \(got None\)"),
+        ({"feature_steps": 0, "edge_steps": 0}, "nothing to learn; set one of them"),
+        ({"num_samples": -1}, "num_samples must be"),
+        ({"block_size": -1}, "block_size must be"),
+        ({"lr_feature": 0.0}, r"lr_feature must be positive and finite \(got 0.0\)"),
+        ({"lr_feature": math.nan}, r"lr_feature must be positive and finite \(got nan\)"),
+        ({"lr_feature": "fast"}, r"lr_feature must be positive and finite \(got 'fast'\)"),
+        ({"lr_edge": -1}, r"lr_edge must be positive and finite \(got -1\)"),
+        ({"lr_edge": math.inf}, r"lr_edge must be positive and finite \(got inf\)"),
+        ({"budget": 1.3}, r"budget as a fraction must be in \[0, 1\] \(got 1.3\)"),
+        ({"budget": math.nan}, r"budget as a fraction must be in \[0, 1\] \(got nan\)"),
+        ({"budget": -1}, r"budget must not be negative \(got -1\)"),
+        ({"budget": "all"}, r"budget must be a float fraction or an int count \(got 'all'\)"),
+        ({"edge_update": "sgd"}, "unknown edge_update 'sgd'; choose one of adam, gradient, sign"),
+        ({"space": "all"}, "unknown space 'all'; choose one of existing, random_block"),
+        ({"directed": "both"}, "unknown directed 'both'; choose one of delete, reverse"),
+        ({"time_limit": 0}, r"time_limit must be a positive number of seconds \(got 0\)"),
+        ({"time_limit": "1 h"}, r"time_limit must be a positive number of seconds \(got '1 h'\)"),
+        ({"surrogate": "entropi"}, "unknown surrogate 'entropi'; choose one of "),
+        ({"surrogate": 3}, r"a surrogate is .* \(got 3\)"),
+    ],
+)
+def test_bad_settings(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(GraphMendError, match=said):
+        GTrans(**arguments)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        ({"seed": -1}, r"seed must be .* \(got -1\)"),
+        ({"seed": 1.5}, r"seed must be .* \(got 1.5\)"),
+        ({"seed": 2**64}, "seed must be"),
+        ({"limits": {"frozen_nodes": None}}, r"limits must be a graphmend.Limits \(got dict\)"),
+        (
+            {"limits": Limits(frozen_nodes=torch.ones(3, dtype=torch.bool))},
+            "frozen_nodes must be a bool mask of 16 entries",
+        ),
+        ({"model": None}, r"must be a torch.nn.Module \(got NoneType\)"),
+        ({"data": None}, r"must be a torch_geometric.data.Data \(got NoneType\)"),
+    ],
+)
+def test_bad_calls(call: dict[str, Any], said: str) -> None:
+    given = {"model": make_model(), "data": make_graph(), **call}
+    before = generator_states()
+    with pytest.raises(GraphMendError, match=said):
+        GTrans()(given.pop("model"), given.pop("data"), **given)
+    assert_same(before, generator_states())
+
+
+def test_an_unknown_embedding_is_said_even_where_it_is_not_needed() -> None:
+    for surrogate in (Contrastive(), Supervised(torch.ones(N, dtype=torch.bool))):
+        with pytest.raises(GraphMendError, match=r"no module 'c'; its modules are a, a.aggr_module, a.lin, b"):
+            GTrans(surrogate, embedding="c")(make_model(), make_graph())

@@ -1,0 +1,230 @@
+"""However a model wants to be called, and whatever it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+
+from graphmend import FrozenGNN, GraphMendError, GTrans
+from graphmend.frozen.edge_weights import native
+from sample_models import (
+    HID,
+    IN,
+    OUT,
+    ByAttr,
+    ByData,
+    ByDataAndMore,
+    ByOptionalWeight,
+    ByWeight,
+    DenseWeights,
+    KeywordsOnly,
+    N,
+    OtherNames,
+    OwnEmbed,
+    Swapped,
+    Weighted,
+    basic,
+    edge_values,
+    embedding,
+    make_graph,
+    pyg_sequential,
+    seeded,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+STYLES = [ByWeight, ByOptionalWeight, ByAttr, ByData, ByDataAndMore, Swapped, KeywordsOnly, OtherNames]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_graphs_own_weights_reach_the_model(style: type[Weighted]) -> None:
+    weight = edge_values()
+    data = make_graph(edge_attr=weight.view(-1, 1)) if style is ByAttr else make_graph(edge_weight=weight)
+    model = seeded(style)
+    with torch.no_grad():
+        expected = model.both(data.x, data.edge_index, weight)
+        assert not torch.allclose(expected, model.both(data.x, data.edge_index, None))
+    with FrozenGNN(model, data) as frozen:
+        assert torch.equal(frozen(data.x, data.edge_index), expected)
+        assert torch.equal(frozen.predict(data), expected)
+        torch.testing.assert_close(frozen(data.x, data.edge_index, torch.ones_like(weight)), expected)
+
+
+def test_presence_multiplies_the_weights_a_model_takes_itself() -> None:
+    data, model = make_graph(edge_weight=edge_values()), seeded(lambda: DenseWeights(True))
+    presence = torch.rand(data.edge_index.size(1), generator=torch.Generator().manual_seed(2))
+    with FrozenGNN(model, data) as frozen, torch.no_grad():
+        assert frozen.way is native
+        weight = data.edge_weight * presence
+        torch.testing.assert_close(frozen(data.x, data.edge_index, presence), model(data.x, data.edge_index, weight))
+        torch.testing.assert_close(
+            frozen.embed(data.x, data.edge_index, presence), model.embed(data.x, data.edge_index, weight)
+        )
+
+
+@pytest.mark.parametrize("style", [*STYLES, pyg_sequential])
+def test_presence_multiplies_the_graphs_own_weights(style: Callable[[], nn.Module]) -> None:
+    """w becomes w (1 - p), not only at 0 and 1."""
+    weight, model = edge_values(), seeded(style)
+    data = make_graph(edge_attr=weight.view(-1, 1)) if style is ByAttr else make_graph(edge_weight=weight)
+    own = torch.ones_like(weight) if style is pyg_sequential else weight
+    generator = torch.Generator().manual_seed(2)
+    presence = torch.rand(weight.numel(), generator=generator)
+    presence[data.edge_index[0] == data.edge_index[1]] = 1.0
+    a, b = (model[0], model[2]) if style is pyg_sequential else (model.a, model.b)
+    with FrozenGNN(model, data) as frozen, torch.no_grad():
+        hidden = a(data.x, data.edge_index, own * presence).relu()
+        torch.testing.assert_close(frozen.embed(data.x, data.edge_index, presence), hidden)
+        torch.testing.assert_close(
+            frozen(data.x, data.edge_index, presence), b(hidden, data.edge_index, own * presence)
+        )
+
+
+def test_a_pyg_sequential_gets_the_arguments_it_declares() -> None:
+    model = seeded(
+        lambda: pyg.Sequential(
+            "x, edge_index, edge_weight",
+            [(pyg.GCNConv(IN, OUT), "x, edge_index, edge_weight -> x"), (lambda x: x, "x -> x")],
+        )
+    )
+    data = make_graph(edge_weight=edge_values())
+    with FrozenGNN(model, data) as frozen:
+        assert torch.equal(frozen.predict(data), model(data.x, data.edge_index, data.edge_weight))
+    with pytest.raises(GraphMendError, match="forward needs edge_weight"):
+        FrozenGNN(model, make_graph()).__enter__()
+
+
+@pytest.mark.parametrize("name", ["GAT", "GATv2", "PNA", "GCN", "GraphSAGE", "GIN", "EdgeCNN"])
+def test_edge_attributes_a_stock_model_cannot_take_are_left_out(name: str) -> None:
+    """Stock models have an ``edge_attr`` parameter, but made without ``edge_dim`` some fail when given it."""
+    data, model = make_graph(edge_attr=edge_values(4)), seeded(lambda: basic(name, num_layers=2)).eval()
+    with torch.no_grad():
+        expected = model(data.x, data.edge_index)
+    with FrozenGNN(model, data) as frozen:
+        assert torch.equal(frozen.predict(data), expected)
+        assert frozen.embed(data.x, data.edge_index).shape == (N, HID)
+    result = GTrans(steps=2, edge_steps=0)(model, data)
+    assert result.reason is None and torch.equal(result.data.edge_attr, data.edge_attr)
+
+
+def test_leaving_out_edge_attributes_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    model = seeded(lambda: basic("GATv2", num_layers=2))
+    FrozenGNN(model, make_graph(edge_attr=edge_values(4))).__enter__()
+    assert "called without edge_attr" in caplog.text
+
+
+def test_edge_attributes_a_stock_model_can_take_are_used() -> None:
+    data = make_graph(edge_attr=edge_values(4))
+    model = seeded(lambda: pyg.GAT(IN, HID, num_layers=2, out_channels=OUT, v2=True, edge_dim=4)).eval()
+    with FrozenGNN(model, data) as frozen:
+        assert torch.equal(frozen.predict(data), model(data.x, data.edge_index, edge_attr=data.edge_attr))
+        assert not torch.allclose(
+            frozen.predict(data), frozen.predict(make_graph(edge_attr=torch.ones_like(data.edge_attr)))
+        )
+
+
+def test_an_error_of_the_model_itself_is_not_hidden_by_leaving_out_edge_attributes() -> None:
+    wide = seeded(lambda: pyg.GAT(IN + 1, HID, num_layers=2, out_channels=OUT, v2=True))
+    with pytest.raises(GraphMendError, match=rf"x has shape \({N}, {IN}\).*check feature width"):
+        FrozenGNN(wide, make_graph(edge_attr=edge_values(4))).__enter__()
+
+
+class Output(nn.Module):
+    def __init__(self, shape: Callable[[Tensor], Any], classes: int = OUT) -> None:
+        super().__init__()
+        self.a, self.b, self.shape = pyg.GCNConv(IN, HID), pyg.GCNConv(HID, classes), shape
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.shape(self.b(self.a(x, edge_index).relu(), edge_index))
+
+
+@pytest.mark.parametrize(
+    "shape, classes",
+    [(lambda z: z, OUT), (lambda z: z.log_softmax(-1), OUT), (lambda z: z.view(-1), 1), (lambda z: z, 1)],
+    ids=["logits", "log-softmax", "binary (N,)", "binary (N, 1)"],
+)
+def test_outputs(shape: Callable[[Tensor], Any], classes: int) -> None:
+    data, model = make_graph(), seeded(lambda: Output(shape, classes))
+    with torch.no_grad():
+        expected = model(data.x, data.edge_index)
+    with FrozenGNN(model, data) as frozen:
+        assert torch.equal(frozen(data.x, data.edge_index), expected)
+    result = GTrans(steps=5, budget=2)(model, data)
+    assert result.reason is None and result.logits.shape == expected.shape
+
+
+@pytest.mark.parametrize(
+    "shape, got",
+    [
+        (lambda z: (z, z), "tuple"),
+        (lambda z: {"logits": z}, "dict"),
+        (lambda z: z.mean(0, keepdim=True), rf"\(1, {OUT}\)"),
+        (lambda z: z.view(N, 1, OUT), rf"\({N}, 1, {OUT}\)"),
+        (lambda z: z.sum(), r"\(\)"),
+    ],
+)
+def test_outputs_that_are_not_one_row_per_node(shape: Callable[[Tensor], Any], got: str) -> None:
+    with pytest.raises(GraphMendError, match=rf"{N} rows \(got {got}\); wrap it"):
+        FrozenGNN(seeded(lambda: Output(shape)), make_graph()).__enter__()
+
+
+def test_arguments_the_graph_does_not_have() -> None:
+    class Needy(Weighted):
+        def forward(self, x: Tensor, edge_index: Tensor, pos: Tensor, time: Tensor) -> Any:
+            return self.both(x + pos + time, edge_index, None)
+
+    with pytest.raises(GraphMendError, match=r"needs time, which the graph does not have; set data.time or wrap"):
+        FrozenGNN(seeded(Needy), make_graph(pos=torch.ones(N, IN))).__enter__()
+    data = make_graph(pos=torch.ones(N, IN), time=torch.ones(N, 1))
+    assert embedding(seeded(Needy), data).shape == (N, HID)
+
+
+def test_optional_labels_are_never_passed() -> None:
+    class Training(Weighted):
+        def forward(self, x: Tensor, edge_index: Tensor, y: Tensor | None = None) -> Any:
+            out = self.both(x, edge_index, None)
+            return out if y is None else (F.cross_entropy(out, y), out)
+
+    assert embedding(seeded(Training), make_graph(y=torch.zeros(N, dtype=torch.long))).shape == (N, HID)
+
+
+@pytest.mark.parametrize("model", [None, "gcn", lambda x, edge_index: x])
+def test_what_is_no_module(model: Any) -> None:
+    with pytest.raises(GraphMendError, match=r"must be a torch.nn.Module \(got "):
+        FrozenGNN(model, make_graph())
+
+
+def test_a_model_that_has_never_run() -> None:
+    with pytest.raises(GraphMendError, match=r"has never run: convs.0.lin.weight have no values yet"):
+        FrozenGNN(pyg.GCN(-1, HID, num_layers=2, out_channels=OUT), make_graph())
+
+
+def test_outside_its_block_and_opened_twice() -> None:
+    data, frozen = make_graph(), FrozenGNN(seeded(OwnEmbed), make_graph())
+    for use in (lambda: frozen(data.x, data.edge_index), lambda: frozen.embed(data.x, data.edge_index)):
+        with pytest.raises(GraphMendError, match="inside its with block"):
+            use()
+    with frozen, pytest.raises(GraphMendError, match="already open"):
+        frozen.__enter__()
+    with frozen:
+        assert frozen.embed(data.x, data.edge_index).shape == (N, HID)
+
+
+def test_a_compiled_model_is_used_through_its_original() -> None:
+    class Compiled(nn.Module):  # what torch.compile returns, as far as we look at it
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self._orig_mod = model
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("not the compiled one")
+
+    data, model = make_graph(), seeded(OwnEmbed)
+    assert torch.equal(embedding(Compiled(model), data), embedding(model, data))
