@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.engine import MODES, Engine, Report, Stopped
 from graphmend.engine.memory import check_memory
-from graphmend.errors import listed, require
+from graphmend.errors import GraphMendError, listed, require
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain, untouched_rng
 from graphmend.graph.checks import check_graph, is_finite
@@ -206,7 +206,12 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
         raise Stopped("the mended features are not finite; take a smaller lr_feature")
     removed = none[0] if change.removed is None else change.removed
     patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added)
-    logits = frozen.predict(mended) if change.logits is None else change.logits
+    try:
+        logits = frozen.predict(mended) if change.logits is None else change.logits
+    except GraphMendError as error:
+        if reason is not None:  # it is not because of the change
+            raise
+        raise Stopped(str(error)) from error
     finite = logits.isfinite()
     if reason is None and not bool(finite.all()) and not torch.equal(finite, frozen.predict(data).isfinite()):
         raise Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")

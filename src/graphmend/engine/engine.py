@@ -191,7 +191,12 @@ class Engine:
             self._recorder.forget()
             self._maps = None if self._maps is None else LinearMaps(self.graph.x)
         graph = self.graph.as_data(self._features(), self.graph.presence(flips))
-        return self.model(graph.x, graph.edge_index, graph.get("edge_weight"))
+        try:
+            return self.model(graph.x, graph.edge_index, graph.get("edge_weight"))
+        except (GraphMendError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise Stopped(f"the model failed on the mended graph with {type(error).__name__}: {error}") from error
 
     def features_changed(self) -> None:
         """Tell that the features were changed by somebody else."""
@@ -213,9 +218,7 @@ class Engine:
             terms = self.surrogate.terms(self.model, graph, self.generator)
             require(len(terms) > 0, "the surrogate has no terms; return at least one")
             scalars = {name: _scalar(value, graph.x.device) for name, value in terms.items()}
-        except GraphMendError:
-            raise
-        except torch.OutOfMemoryError:
+        except (GraphMendError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
