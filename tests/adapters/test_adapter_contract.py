@@ -1,0 +1,240 @@
+"""One contract for every adapter of the registry: a new member is covered by its name there."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from adapter_cases import (
+    HID,
+    IN,
+    OUT,
+    N,
+    assert_close_results,
+    assert_same_result,
+    loss_of_logits,
+    make_graph,
+    make_model,
+    sage_with_batch_norm,
+)
+from graphmend import Adaptation, GraphMendError, Identity, Limits
+from graphmend.adapters import ADAPTERS, Adapter
+from graphmend.nn import GCN
+from graphmend.results.history import Step
+from untouched import Boom, assert_same, generator_states, state_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+adapters = pytest.mark.parametrize("name", ADAPTERS)
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "stock": sage_with_batch_norm,
+    "our own": lambda: GCN(IN, HID, OUT, batch_norm=True, dropout=0.5),
+}
+models = pytest.mark.parametrize("kind", MODELS)
+
+
+def in_use(kind: str = "stock") -> nn.Module:
+    """A model as it may be in a running training: some parts in train mode, one parameter without a gradient."""
+    model = make_model(make=MODELS[kind]).train()
+    next(model.children()).eval()
+    next(model.parameters()).requires_grad_(False)
+    list(model.parameters())[1].grad = torch.ones_like(list(model.parameters())[1])
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean.uniform_(-0.5, 0.5)
+            module.running_var.uniform_(0.5, 1.5)
+    return model
+
+
+def output(model: nn.Module, data: Data) -> Tensor:
+    """What a copy of the model, in evaluation mode, says about a graph."""
+    with torch.no_grad():
+        out: Tensor = copy.deepcopy(model).eval()(data.x, data.edge_index)
+    return out
+
+
+@adapters
+@models
+@pytest.mark.parametrize("mode", ["auto", "eager"])
+def test_the_result_fits_together_and_nothing_is_touched(name: str, kind: str, mode: str) -> None:
+    model, data = in_use(kind), make_graph()
+    original, before = data.clone(), state_of(model, data)
+    result = ADAPTERS[name]()(model, data, mode=mode)
+    assert_same(before, state_of(model, data))
+    assert isinstance(result, Adaptation) and result.reason is None
+    assert result.data is not data and result.data.x.data_ptr() != data.x.data_ptr()
+    assert (result.model is model) is not ADAPTERS[name].changes_model
+    torch.testing.assert_close(result.logits, output(result.model, result.data))
+    assert not result.logits.requires_grad and not result.data.x.requires_grad
+    applied, reverted = result.patch.apply(data), result.patch.revert(result.data)
+    for key, value in original.to_dict().items():
+        assert torch.equal(applied[key], result.data[key]), key
+        assert torch.equal(reverted[key], value) and torch.equal(data[key], value), key
+    summary = result.summary()
+    assert summary["steps"] == len(result.history) and summary["reason"] is None and summary["seconds"] >= 0
+
+
+@adapters
+def test_the_seed_decides(name: str) -> None:
+    model, data, adapter = in_use(), make_graph(), ADAPTERS[name]()
+    first = adapter(model, data, seed=3)
+    torch.rand(7)  # what others draw does not matter
+    assert_same_result(first, adapter(model, data, seed=3))
+    assert_same_result(first, ADAPTERS[name]()(copy.deepcopy(model), copy.deepcopy(data), seed=3))
+
+
+@adapters
+@models
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_plain_way_agrees_with_the_fast_one(name: str, kind: str, dtype: torch.dtype) -> None:
+    model, data, adapter = in_use(kind).to(dtype), make_graph(dtype), ADAPTERS[name]()
+    fast, plain = (adapter(model, data, mode=mode) for mode in ("auto", "eager"))
+    assert_close_results(fast, plain, 1e-4 if dtype == torch.float32 else 1e-9)
+    assert not (plain.engine.shared_features or plain.engine.stacked_views or plain.engine.recorded)
+
+
+@adapters
+def test_steps_are_told(name: str) -> None:
+    steps: list[Step] = []
+    result = ADAPTERS[name]()(in_use(), make_graph(), callback=steps.append)
+    assert steps == result.history and [step.index for step in steps] == list(range(len(steps)))
+
+
+@adapters
+def test_limits_are_respected(name: str) -> None:
+    data = make_graph()
+    data.x[:, 0] = (data.x[:, 0] > 1).double()
+    rows, columns = torch.arange(N) % 4 == 0, torch.arange(IN) == 1
+    limits = Limits(
+        frozen_nodes=rows,
+        frozen_columns=columns,
+        frozen_edges=torch.ones(data.edge_index.size(1), dtype=torch.bool),
+        binary=torch.arange(IN) == 0,
+    )
+    result = ADAPTERS[name]()(in_use(), data, limits=limits)
+    assert result.reason is None
+    assert torch.equal(result.data.x[rows], data.x[rows])
+    assert torch.equal(result.data.x[:, columns], data.x[:, columns])
+    assert set(result.data.x[:, 0].tolist()) <= {0.0, 1.0}
+    assert result.patch.num_removed == 0
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no model": ({"model": None}, r"must be a torch.nn.Module \(got NoneType\)"),
+    "no graph": ({"data": None}, r"must be a torch_geometric.data.Data \(got NoneType\)"),
+    "model of another width": ({"model": pyg.GCN(IN + 2, HID, 2, OUT).double()}, "cannot run on this graph"),
+    "no number": ({"data": Data(x=torch.full((2, 3), math.nan), edge_index=torch.ones(2, 1).long())}, "non-finite"),
+    "seed": ({"seed": -1}, r"seed must be a whole number .* \(got -1\)"),
+    "mode": ({"mode": "fast"}, "unknown mode 'fast'; choose one of auto, eager"),
+    "limits": ({"limits": 3}, r"limits must be a graphmend.Limits \(got int\)"),
+    "a mask that does not fit": ({"limits": Limits(frozen_nodes=torch.ones(3).bool())}, f"bool mask of {N} entries"),
+}
+
+
+@adapters
+@pytest.mark.parametrize("call, said", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_named(name: str, call: dict[str, Any], said: str) -> None:
+    arguments = {"model": in_use(), "data": make_graph(), **call}
+    before = generator_states()
+    with pytest.raises(GraphMendError, match=said) as caught:
+        ADAPTERS[name]()(arguments.pop("model"), arguments.pop("data"), **arguments)
+    assert "\n" not in str(caught.value)
+    assert_same(before, generator_states())
+
+
+def with_surrogate(name: str, surrogate: Any) -> Adapter:
+    """The adapter with another loss, if it has one."""
+    if "surrogate" not in {field.name for field in dataclasses.fields(ADAPTERS[name])}:  # type: ignore[arg-type]
+        pytest.skip(f"{name} has no surrogate")
+    return ADAPTERS[name](surrogate=surrogate)  # type: ignore[call-arg]
+
+
+def raising(model: Any, data: Data) -> Tensor:
+    raise Boom("no idea")
+
+
+@adapters
+@pytest.mark.parametrize("mode", ["auto", "eager"])
+@pytest.mark.parametrize(
+    "surrogate, said",
+    [
+        (raising, "the surrogate failed with Boom: no idea"),
+        (lambda m, d: math.nan * loss_of_logits(m, d), "the surrogate loss is not finite"),
+        (lambda m, d: torch.ones(()), "does not depend on the graph's"),
+    ],
+    ids=["raises", "not finite", "constant"],
+)
+def test_a_failing_surrogate_changes_nothing(
+    name: str, mode: str, surrogate: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, data = in_use(), make_graph()
+    before = state_of(model, data)
+    result = with_surrogate(name, surrogate)(model, data, mode=mode)
+    assert_same(before, state_of(model, data))
+    assert result.reason is not None and said in result.reason and result.reason in caplog.text
+    assert result.model is model and result.patch.num_rows == result.patch.num_removed == result.patch.num_added == 0
+    assert torch.equal(result.data.x, data.x) and torch.equal(result.data.edge_index, data.edge_index)
+    assert torch.equal(result.logits, Identity()(model, data).logits)
+
+
+class Stopping(nn.Module):
+    """A model that counts its calls in a list of its maker, and raises at one of them."""
+
+    def __init__(self, calls: list[int], error: type[BaseException] | None = None, at: int = -1) -> None:
+        super().__init__()
+        self.inner = sage_with_batch_norm()
+        self.run = lambda x, edge_index: _count(calls, error, at) or self.inner(x, edge_index)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.run(x, edge_index)
+        return out
+
+
+def _count(calls: list[int], error: type[BaseException] | None, at: int) -> None:
+    calls.append(1)
+    if error is not None and len(calls) > at:
+        raise error
+
+
+@adapters
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Boom])
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 1.0])
+def test_whenever_it_is_interrupted_nothing_is_touched(name: str, error: type[BaseException], share: float) -> None:
+    """Ctrl-C, or an error of the model itself, at the first call of the model, at the last, and between."""
+    calls: list[int] = []
+    ADAPTERS[name]()(make_model(make=lambda: Stopping(calls)), make_graph())
+    at = int(share * (len(calls) - 1))
+    model, data = make_model(make=lambda: Stopping([], error, at)).train(), make_graph()
+    before = state_of(model, data)
+    if error is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            ADAPTERS[name]()(model, data)
+    else:
+        with pytest.raises(GraphMendError, match=r"cannot run on this graph, .*: Boom: no message"):
+            ADAPTERS[name]()(model, data)
+    assert_same(before, state_of(model, data))
+
+
+@adapters
+def test_an_error_in_the_callback_is_the_callers_own(name: str) -> None:
+    def complain(step: Step) -> None:
+        raise Boom
+
+    model, data = in_use(), make_graph()
+    before = state_of(model, data)
+    has_steps = bool(ADAPTERS[name]()(model, data).history)
+    if has_steps:
+        with pytest.raises(Boom):
+            ADAPTERS[name]()(model, data, callback=complain)
+    else:
+        ADAPTERS[name]()(model, data, callback=complain)
+    assert_same(before, state_of(model, data))
