@@ -7,6 +7,7 @@ model, which would otherwise never be freed.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -57,14 +58,14 @@ def signature(model: nn.Module, data: Data, embedding: str | None) -> Hashable:
 
 
 def _settings(module: nn.Module) -> tuple[Any, ...]:
-    """Plain attributes, how many hooks there are, and whose forward it is."""
+    """Plain attributes, how many hooks there are, and which functions it has, a ``forward`` of its own among them."""
     settings: list[Any] = []
     for name, value in vars(module).items():
         if isinstance(value, (bool, int, float, str, type(None))) and name != "training":
             settings.append((name, value))
         elif isinstance(value, dict) and "hooks" in name:
             settings.append((name, len(value)))
-        elif name == "forward":
+        elif inspect.isroutine(value):
             settings.append((name, id(value)))
     return tuple(settings)
 

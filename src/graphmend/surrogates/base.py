@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from types import CellType
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from graphmend.contracts import Backbone
 from graphmend.errors import require
 
 __all__ = ["Backbone", "Custom", "Scaled", "Sum", "Surrogate", "embed_views"]
+
+_DEPTH = 8  # functions inside functions that are told apart
 
 
 class Surrogate(ABC):
@@ -34,8 +38,11 @@ class Surrogate(ABC):
         return torch.stack(list(self.terms(model, data, generator).values())).sum()
 
     def signature(self) -> Hashable:
-        """What tells losses apart that compute something else; results of trials are kept under it."""
-        return type(self)
+        """What tells losses apart that run other code; results of trials are kept under it.
+
+        These are the types of a loss and of all that it consists of, with names and switches, but without numbers.
+        """
+        return type(self), *((name, _kind(value)) for name, value in getattr(self, "__dict__", {}).items())
 
     def __add__(self, other: Surrogate) -> Surrogate:
         return Sum((self, other)) if isinstance(other, Surrogate) else NotImplemented
@@ -68,10 +75,6 @@ class Sum(Surrogate):
                 total[name] = total[name] + value if name in total else value
         return total
 
-    def signature(self) -> Hashable:
-        """Those of the parts."""
-        return (Sum, *(part.signature() for part in self.parts))
-
 
 @dataclass(frozen=True)
 class Scaled(Surrogate):
@@ -86,10 +89,6 @@ class Scaled(Surrogate):
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The terms of the part, scaled."""
         return {name: self.factor * value for name, value in self.part.terms(model, data, generator).items()}
-
-    def signature(self) -> Hashable:
-        """That of the part."""
-        return self.part.signature()
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,31 @@ class Custom(Surrogate):
         require(is_scalar, f"the surrogate {name} must return a tensor with one number (got {got}); take its mean")
         return {name: value.reshape(())}
 
-    def signature(self) -> Hashable:
-        """The code of the function, if it has any: a lambda written once is a new object at every call."""
-        code: Hashable = getattr(self.function, "__code__", None)
-        return code or str(type(self.function))
+
+def _kind(value: Any, depth: int = 0) -> Hashable:
+    """The same for values that make a loss run the same code; refers to no tensor, so that none is kept alive.
+
+    A function counts by its code and by what it closes over: a lambda written once is a new object at every call.
+    """
+    if isinstance(value, Surrogate):
+        return value.signature()
+    if isinstance(value, (str, bool, type(None))):
+        return value
+    if depth == _DEPTH:  # a function may close over itself
+        return (type(value),)
+    if isinstance(value, tuple):
+        return tuple(_kind(part, depth + 1) for part in value)
+    if isinstance(value, functools.partial):
+        return tuple(_kind(part, depth + 1) for part in (value.func, value.args, *value.keywords.items()))
+    code: Hashable = getattr(value, "__code__", None)
+    if code is None:
+        return type(value), str(getattr(value, "__qualname__", ""))
+    parts = [*map(_content, value.__closure__ or ()), *(value.__defaults__ or ())]
+    return code, *(_kind(part, depth + 1) for part in parts)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable without a value; the function will say so when it is called
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import torch
@@ -42,7 +41,3 @@ class Contrastive(Surrogate):
         z, positive, negative = embed_views(model, [data, self.view(data, generator), Shuffle()(data, generator)])
         to_positive, to_negative = 1.0 - mean_cosines(z, positive, negative)
         return {"pull": to_positive, "push": -to_negative}
-
-    def signature(self) -> Hashable:
-        """The kind of the view matters."""
-        return Contrastive, type(self.view)
