@@ -67,15 +67,14 @@ class Trials:
 
     def run_once(self) -> None:
         """Does the model run on the graph at all, and does it write into its input?"""
-        if self.wiring.written is not None:
-            return
-        try:
-            self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
-            self.wiring.runs_on_sample = True
-        except Exception as error:  # a model for this very graph, or one that does not run
-            _LOG.debug("no trials on a sample: %s", _first_line(error))
-            self.wiring.runs_on_sample = False
-            self.wiring.written = self._written_on_the_whole_graph()
+        if self.wiring.written is None:
+            try:
+                self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
+                self.wiring.runs_on_sample = True
+            except Exception as error:  # a model for this very graph, or one that does not run
+                _LOG.debug("no trials on a sample: %s", _first_line(error))
+                self.wiring.runs_on_sample = False
+                self.wiring.written = self._written_on_the_whole_graph()
         require(
             "edge_index" not in self.wiring.written,
             "the model writes into the edge_index it is given; make it work on a copy",
@@ -233,8 +232,8 @@ class Trials:
         """What is known about the model with a loss, after a trial with shared features."""
         known = self.wiring.abilities.setdefault(key, Abilities())
         if not known.is_sharing_tried:
-            known.is_sharing_tried = True
             known.why_not_shared = self._why_not_shared(surrogate)
+            known.is_sharing_tried = True
         return known
 
     def _why_not_shared(self, surrogate: Any) -> str | None:
