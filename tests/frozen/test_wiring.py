@@ -201,6 +201,23 @@ def test_the_fast_way_of_one_loss_is_not_taken_for_another() -> None:
     assert "RuntimeError" in result.engine.reasons["shared_features"]
 
 
+def test_a_trial_that_was_interrupted_is_made_again() -> None:
+    model, data, calls = seeded(lambda: TwoConvs(pyg.GCNConv)), graph(40), []
+
+    def differentiating(m: Any, d: Data) -> Tensor:
+        calls.append(1)
+        if len(calls) == 2:  # in the midst of the trial
+            raise KeyboardInterrupt
+        z = m.embed(d.x, d.edge_index, d.get("edge_weight")).square().sum()
+        return z + 0.0 * torch.autograd.grad(z, d.x, retain_graph=True)[0].sum()
+
+    adapter = GTrans(differentiating, steps=2, edge_steps=0)
+    with pytest.raises(KeyboardInterrupt):
+        adapter(model, data)
+    result = adapter(model, data)
+    assert result.reason is None and not result.engine.shared_features
+
+
 @pytest.mark.parametrize("make", [lambda: build("gcn", IN, HID, OUT), ByWeight, lambda: TwoConvs(Custom), TakesData])
 def test_findings_do_not_keep_a_model_alive(make: Callable[[], nn.Module]) -> None:
     model = seeded(make)
