@@ -156,6 +156,8 @@ class Engine:
         reasons = {}
         if self._maps is None:
             reasons["shared_features"] = self.abilities.why_not_shared or f"mode is {self.mode!r}"
+        elif not self._maps.is_used:
+            reasons["shared_features"] = "no linear map of the features that narrows them comes first in the model"
         if not self._was_recorded and self.graph.x.is_cuda:
             large = "too few steps were taken" if self._edges < RECORDED_ENTRIES else "the graph is large"
             reasons["recorded"] = self.abilities.why_not_recorded or large
