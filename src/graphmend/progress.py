@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 T = TypeVar("T")
 
 
@@ -16,6 +13,17 @@ def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None
     if not show:
         yield from items
         return
+    # imported when needed: it draws from Python's global random numbers
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
