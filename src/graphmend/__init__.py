@@ -15,6 +15,7 @@ from graphmend.graph.limits import Limits
 from graphmend.mending import mend
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.patch import Patch
+from graphmend.version import __version__ as __version__
 
 __all__ = [
     "Adaptation",
@@ -27,4 +28,3 @@ __all__ = [
     "UnsupportedLayerError",
     "mend",
 ]
-__version__ = "0.1.0"

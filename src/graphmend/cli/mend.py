@@ -22,9 +22,9 @@ from graphmend.errors import UnsupportedLayerError, choose, listed, require
 from graphmend.graph.limits import Limits
 from graphmend.io.files import check_folder, digest, write_arrays, write_text
 from graphmend.io.graph_files import load_graph, save_graph
-from graphmend.io.model_files import load_any_model
 from graphmend.io.provenance import provenance
 from graphmend.metrics import predictions, scores
+from graphmend.nn.checkpoint import load_any_model
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.surrogates import SURROGATES, Supervised, Surrogate

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 import torch_geometric
 
-import graphmend
+from graphmend.version import __version__
 
 
 def provenance(device: str | torch.device, **more: Any) -> dict[str, Any]:
     """The versions, commit and device that a stored result needs to be reproduced, and ``more``."""
     return {
-        "graphmend": graphmend.__version__,
+        "graphmend": __version__,
         "commit": commit(),
         "torch": torch.__version__,
         "torch_geometric": torch_geometric.__version__,
