@@ -1,29 +1,57 @@
-"""What the library may not do, read from its source."""
+"""The plan of the house: which room knows which, how large a file may be, and what importing may not do.
+
+Read from the source, and from a fresh process that imports the package.
+"""
 
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
+import graphlib
+import json
+import platform
 from pathlib import Path
 
 import pytest
 
 import graphmend
+from processes import run_python
 
 ROOT = Path(graphmend.__file__).parent
-OUTSIDE = ("bench", "report", "cli", "demo")
 FILES = sorted(ROOT.rglob("*.py"))
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+OUTSIDE = ("bench", "report", "cli", "demo")
+
+FOR_ALL = {"contracts", "errors", "progress", "version"}
+"""Files in the root that every room may use, and that know no room themselves."""
+
+ROOMS: dict[str, set[str]] = {
+    "engine": set(),
+    "graph": {"engine"},
+    "io": {"graph"},
+    "frozen": {"engine", "graph"},
+    "nn": {"engine", "io"},
+    "transforms": {"engine", "frozen", "graph"},
+    "surrogates": {"engine", "transforms"},
+    "results": {"engine", "graph", "io"},
+    "adapters": {"engine", "frozen", "graph", "io", "nn", "results", "surrogates", "transforms"},
+    "metrics": set(),
+    "datasets": {"engine", "io", "metrics", "transforms"},
+    "training": {"datasets", "frozen", "metrics", "transforms"},
+}
+"""Every room of the library with the rooms that it may know."""
 
 
 def name_of(file: Path) -> str:
     return ".".join(file.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+def room_of(file: Path) -> str:
+    """The package a file is in, or its own name if it is in the root."""
+    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
 def is_library(file: Path) -> bool:
-    top = file.relative_to(ROOT).parts[0].removesuffix(".py")
-    return top not in (*OUTSIDE, "__main__")
+    return room_of(file) not in (*OUTSIDE, "__main__")
 
 
 LIBRARY = [file for file in FILES if is_library(file)]
@@ -32,25 +60,40 @@ in_library = pytest.mark.parametrize("file", LIBRARY, ids=name_of)
 
 def imports(tree: ast.AST, module: str, is_package: bool) -> set[str]:
     """Every module named by an import anywhere in the file, relative ones resolved, functions' bodies included."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = module.split(".") if is_package else module.split(".")[:-1]
             start = ".".join(base[: len(base) - node.level + 1]) if node.level else ""
             source = ".".join(part for part in (start, node.module or "") if part)
-            found |= {source, *(f"{source}.{alias.name}" for alias in node.names)}
+            names |= {source, *(f"{source}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
             "import_module",
             "__import__",
         ):
-            found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
-    return found
+            names |= {arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
+    return names
 
 
-def imports_of(file: Path) -> set[str]:
-    return imports(ast.parse(file.read_text(encoding="utf-8")), name_of(file), file.name == "__init__.py")
+def imports_of(file: Path, at_run_time: bool = False) -> set[str]:
+    """Everything a file imports; ``at_run_time`` leaves out what only a type checker sees."""
+    tree: ast.AST = ast.parse(file.read_text(encoding="utf-8"))
+    if at_run_time:
+        tree = _WithoutTypeChecking().visit(tree)
+    return imports(tree, name_of(file), file.name == "__init__.py")
+
+
+class _WithoutTypeChecking(ast.NodeTransformer):
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING") else node
+
+
+def rooms_in(names: set[str]) -> set[str]:
+    """The rooms, or files of the root, that some dotted names of this package are in."""
+    existing = {room_of(file) for file in FILES}
+    return {name.split(".")[1] for name in names if name.startswith("graphmend.")} & existing
 
 
 def is_within(name: str, package: str) -> bool:
@@ -66,16 +109,44 @@ def late():
     from ..demo import main
     importlib.import_module("pickle")
 """
-    found = imports(ast.parse(source), "graphmend.frozen.restore", is_package=False)
-    assert {"graphmend.cli", "graphmend.report", "graphmend.frozen.bench", "graphmend.demo.main", "pickle"} <= found
+    names = imports(ast.parse(source), "graphmend.frozen.restore", is_package=False)
+    assert {"graphmend.cli", "graphmend.report", "graphmend.frozen.bench", "graphmend.demo.main", "pickle"} <= names
     assert "graphmend.bench" in imports(ast.parse("from . import bench"), "graphmend", is_package=True)
     assert len(LIBRARY) > 30 and ROOT / "adapters" / "gtrans.py" in LIBRARY
 
 
+def test_every_room_is_in_the_table_and_imports_point_one_way() -> None:
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - set(OUTSIDE) == set(ROOMS)
+    order = list(graphlib.TopologicalSorter(ROOMS).static_order())  # raises if rooms know each other in a circle
+    assert set(order) == set(ROOMS)
+
+
+@in_library
+def test_a_room_knows_only_the_rooms_below_it(file: Path) -> None:
+    room, names = room_of(file), imports_of(file, at_run_time=True)
+    if room in ("__init__", "mending"):
+        allowed = {*ROOMS, *FOR_ALL, "mending"}
+    elif room in FOR_ALL:
+        allowed = FOR_ALL
+    else:
+        allowed = ROOMS[room] | FOR_ALL | {room}
+        assert "graphmend" not in names, "not through the front door, which knows every room"
+    assert rooms_in(names) <= allowed
+
+
 @in_library
 def test_the_library_does_not_know_its_front_ends(file: Path) -> None:
-    wrong = {name for name in imports_of(file) for outside in OUTSIDE if is_within(name, f"graphmend.{outside}")}
-    assert not wrong
+    assert not {name for name in imports_of(file) for end in OUTSIDE if is_within(name, f"graphmend.{end}")}
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_no_file_is_too_long_to_be_read(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 350
+
+
+def test_the_root_shows_the_plan() -> None:
+    assert len([path for path in ROOT.iterdir() if path.is_file()]) <= 12
 
 
 @in_library
@@ -113,7 +184,75 @@ def test_there_is_no_pickle(file: Path) -> None:
             assert given.get("weights_only") is True
 
 
-def test_importing_the_library_loads_no_front_end() -> None:
-    code = f"import sys, graphmend; print(*[m for m in sys.modules if m.split('.')[1:2] and m.split('.')[0] == 'graphmend' and m.split('.')[1] in {OUTSIDE!r}])"  # noqa: E501
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "" and done.stderr == ""
+PROBE = """
+import ctypes, gc, json, logging, os, random, signal, sys, threading, warnings
+import numpy, torch, torch_geometric
+
+libraries = []
+class Noted(ctypes.CDLL):  # glibc is reached through this
+    def __init__(self, *args, **kwargs):
+        libraries.append(str(args[:1]))
+        super().__init__(*args, **kwargs)
+ctypes.CDLL = Noted
+
+def state():
+    return {
+        "environment": dict(os.environ),
+        "working directory": os.getcwd(),
+        "path": list(sys.path),
+        "threads": [torch.get_num_threads(), torch.get_num_interop_threads(), threading.active_count()],
+        "default dtype": str(torch.get_default_dtype()),
+        "gradients": [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()],
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "torch generator": torch.get_rng_state().tolist(),
+        "Python generator": str(random.getstate()),
+        "NumPy generator": str(numpy.random.get_state()),
+        "warnings": str(warnings.filters),
+        "handlers": str(logging.getLogger().handlers),
+        "signals": str([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]),
+        "tensors": sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects()),
+        "CUDA": torch.cuda.is_initialized(),
+        "libraries": list(libraries),
+    }
+
+def differences(before):
+    after = state()
+    return [name for name in before if before[name] != after[name]]
+
+before = state()
+import graphmend
+changed = differences(before)
+import sklearn, sklearn.datasets, sklearn.metrics  # which sets variables of its own
+before = state()
+import graphmend.adapters, graphmend.datasets, graphmend.engine.memory, graphmend.metrics, graphmend.nn
+import graphmend.surrogates, graphmend.training, graphmend.transforms
+changed += differences(before)
+outside = [name for name in sys.modules if name.startswith("graphmend.") and name.split(".")[1] in sys.argv[1:]]
+with graphmend.engine.memory.keeping_memory(torch.zeros(3, 3), 3, 3):
+    pass
+print(json.dumps({"differences": changed, "outside": outside, "noted": libraries}))
+"""
+
+
+def test_importing_changes_nothing_in_the_process() -> None:
+    """No environment variable, no allocator setting (``mallopt`` is reached through ``ctypes``), no generator, no
+    thread, no tensor, no CUDA context; and no front end is loaded."""
+    report = json.loads(run_python(PROBE, *OUTSIDE))
+    assert report["differences"] == [] and report["outside"] == []
+    if platform.system() == "Linux" and platform.libc_ver()[0] == "glibc":
+        assert report["noted"] == ["(None,)"], "the probe should notice when the allocator is set for real"
+
+
+@in_library
+def test_no_allocator_setting_outside_of_functions(file: Path) -> None:
+    """Neither directly nor through a function that a module calls while it is imported."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    uses = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in ("mallopt", "malloc_trim", "madvise")
+    ]
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    assert all(any(f.lineno <= use.lineno <= (f.end_lineno or 0) for f in functions) for use in uses)
+    assert not uses or file == ROOT / "engine" / "memory.py"
+    at_import = [n.value for n in tree.body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+    assert not at_import, "a module does nothing but define"
