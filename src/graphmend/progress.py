@@ -13,24 +13,16 @@ def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None
     if not show:
         yield from items
         return
-    # imported when needed: it draws from Python's global random numbers
+    from rich import progress as bar  # when needed: on import it draws from Python's global random numbers
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        bar.TextColumn("{task.description}"),
+        bar.BarColumn(),
+        bar.MofNCompleteColumn(),
+        bar.TimeElapsedColumn(),
+        bar.TextColumn("left"),
+        bar.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bar.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield from progress.track(items, description=label)
