@@ -1,82 +1,60 @@
-"""Steps and discrete graphs as they are noted: in order, complete up to a failure, the best one kept."""
+"""Numbers that are read later are the same."""
 
 from __future__ import annotations
 
-import logging
 import math
 
 import pytest
 import torch
 
-from graphmend.engine.engine import Measured, Stopped
-from graphmend.results.history import Candidate, History, Step
-
-CPU = torch.device("cpu")
+from graphmend.results.adaptation import Step
+from graphmend.results.history import AHEAD, Candidates, Steps, Stopped
 
 
-def measured(pull: float, push: float = 0.0, norm: float = 1.0, flipped: float = 0.0) -> Measured:
-    return Measured(("pull", "push"), torch.tensor([pull, push, norm, flipped], dtype=torch.float64))
+def take(steps: Steps, number: int, ahead: bool) -> None:
+    """Feature steps and, every third time, an edge step, all found in the same place of memory."""
+    places = {"feature": torch.empty(3), "edge": torch.empty(4)}
+    for k in range(number):
+        kind = "edge" if k % 3 == 2 else "feature"
+        found = places[kind].copy_(torch.arange(4.0)[: len(places[kind])] + k)
+        steps.note(k, kind, ["pull", "push"], found, 0.5 * k, ahead=ahead)
 
 
-@pytest.mark.parametrize("number", [0, 1, 7])
-def test_steps_are_noted_and_told_in_order(number: int) -> None:
+@pytest.mark.parametrize("number", [0, 1, 7, AHEAD, 2 * AHEAD + 5])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_history(number: int, ahead: bool) -> None:
     seen: list[Step] = []
-    history = History(CPU, seen.append)
-    for index in history.steps(number):
-        kind = "edge" if index % 3 == 2 else "feature"
-        history.add(index, kind, measured(float(index), 0.5, 2.0, 3.0))
-        assert len(seen) == index + 1, "a callback hears of a step when it is done"
-    assert history.read() == seen == history.finished_steps
-    for index, step in enumerate(seen):
-        assert (step.index, step.kind) == (index, "edge" if index % 3 == 2 else "feature")
-        assert step.loss == index + 0.5 and step.terms == {"pull": index, "push": 0.5}
-        assert (step.gradient_norm, step.flipped) == (2.0, 3.0)
-    seconds = [step.seconds for step in seen]
-    assert seconds == sorted(seconds) and all(0 <= value <= history.seconds for value in seconds)
+    steps = Steps(seen.append)
+    take(steps, number, ahead)
+    assert len(steps.read_so_far) == (number - number % AHEAD if ahead else number)
+    flipped = 0.0
+    for k, step in enumerate(steps.read()):
+        flipped = k + 3.0 if k % 3 == 2 else flipped
+        kind = "edge" if k % 3 == 2 else "feature"
+        assert step == Step(k, kind, 2.0 * k + 1, {"pull": k, "push": k + 1.0}, k + 2.0, flipped, 0.5 * k)
+    assert steps.read() == seen and len(seen) == number
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        (measured(math.nan), "the surrogate loss is not finite .*'pull': nan.* at step 2"),
-        (measured(1.0, -math.inf), "the surrogate loss is not finite .* at step 2"),
-        (measured(1.0, norm=math.inf), "the gradient is not finite at step 2"),
-    ],
-)
-def test_what_is_not_finite_ends_it_at_that_step(bad: Measured, reason: str) -> None:
-    history = History(CPU)
-    history.add(0, "feature", measured(1.0))
-    history.add(1, "feature", measured(0.5))
-    with pytest.raises(Stopped, match=reason):
-        history.add(2, "feature", bad)
-    assert [step.index for step in history.finished_steps] == [0, 1]
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize(("numbers", "reason"), [((1.0, math.nan), "loss"), ((1.0, 1.0, math.inf), "gradient")])
+def test_what_is_not_finite_ends_it_at_that_step(numbers: tuple[float, ...], reason: str, ahead: bool) -> None:
+    steps, bad = Steps(), torch.tensor([*numbers, 0.0, 0.0][:3])
+    take(steps, 2, ahead)
+    with pytest.raises(Stopped, match=f"{reason}.*step 2"):
+        steps.note(2, "feature", ["pull", "push"], bad, 0.0, ahead=ahead)
+        steps.note(3, "feature", ["pull", "push"], bad, 0.0, ahead=ahead)
+        steps.read()
+    assert [step.index for step in steps.read_so_far] == [0, 1]
 
 
-def test_the_first_of_the_best_candidates_wins() -> None:
-    history = History(CPU)
-    assert history.candidates() == [] and history.best() is None
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_first_of_the_best_candidates(ahead: bool) -> None:
+    candidates = Candidates()
+    assert candidates.read() == [] and candidates.best is None
     losses = [math.nan, 0.5, -0.25, -math.inf, -0.25, math.inf]
     flips = [torch.arange(9) < k for k in range(len(losses))]
     for k, loss in enumerate(losses):
-        history.add_candidate(f"number {k}", flips[k], torch.tensor(loss))
-    assert [(c.name, c.flips) for c in history.candidates()] == [(f"number {k}", k) for k in range(len(losses))]
-    assert history.candidates()[2] == Candidate("number 2", -0.25, 2)
-    best = history.best()
-    assert best is not None and torch.equal(best, flips[2])
-
-
-def test_candidates_without_a_finite_loss_end_it() -> None:
-    history = History(CPU)
-    for loss in (math.nan, math.inf):
-        history.add_candidate("bad", torch.ones(3, dtype=torch.bool), torch.tensor(loss))
-    with pytest.raises(Stopped, match="every discrete graph is not finite"):
-        history.best()
-    assert len(history.candidates()) == 2
-
-
-def test_no_step_is_begun_when_the_time_is_up(caplog: pytest.LogCaptureFixture) -> None:
-    history = History(CPU)
-    with caplog.at_level(logging.INFO, "graphmend"):
-        assert list(history.steps(5, time_limit=1e-9)) == []
-    assert "stopped after 0 of 5 steps" in caplog.text
-    assert list(history.steps(5, time_limit=1e6)) == list(range(5)) == list(history.steps(5))
+        candidates.note(str(k), flips[k], torch.tensor([loss, k], dtype=torch.float64), ahead=ahead)
+    assert (candidates.best is None) == ahead
+    assert [(c.name, c.flips) for c in candidates.read()] == [(str(k), k) for k in range(len(losses))]
+    assert candidates.best is not None and candidates.best[0] == -0.25 and candidates.best[1] is flips[2]
