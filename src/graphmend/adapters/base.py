@@ -87,6 +87,7 @@ class Task:
         abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
         if graph.x.is_cuda:
             frozen.prepare(graph.edge_index)
+            graph.prepare()
         sizes = (graph.x.shape, graph.x.dtype, graph.x.device, entries, None if graph.p is None else graph.p.numel())
         return Engine(
             frozen,

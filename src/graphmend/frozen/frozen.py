@@ -89,6 +89,7 @@ class FrozenGNN:
     ) -> None:
         assert self._stack is not None
         stack, self._stack = self._stack, None
+        del self._trials  # it refers to this object, and both to a graph
         stack.__exit__(kind, error, trace)
 
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
