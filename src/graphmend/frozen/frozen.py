@@ -18,12 +18,12 @@ from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.engine import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
-from graphmend.errors import UnsupportedLayerError, listed, require
+from graphmend.errors import GraphMendError, UnsupportedLayerError, listed, require
 from graphmend.frozen.call import Caller
 from graphmend.frozen.edge_weights import Way, filtered, why_not
 from graphmend.frozen.embedding import Tap
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
-from graphmend.frozen.trials import Trials
+from graphmend.frozen.trials import Trials, cannot_run
 from graphmend.frozen.wiring import signature, wiring_of
 from graphmend.graph.edits import with_more_edges
 
@@ -139,7 +139,13 @@ class FrozenGNN:
 
     def predict(self, data: Data) -> Tensor:
         """Logits on a graph as it is, with its own weights."""
-        return self.checked_logits(self._caller()(self.fresh(data)))
+        forward = self._caller()
+        try:
+            return self.checked_logits(forward(self.fresh(data)))
+        except (GraphMendError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise GraphMendError(cannot_run(data, error)) from error
 
     @property
     def way(self) -> Way:

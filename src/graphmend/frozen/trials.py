@@ -29,7 +29,7 @@ from graphmend.graph.edits import sample, without_edges
 if TYPE_CHECKING:
     from graphmend.frozen.frozen import FrozenGNN
 
-__all__ = ["Trials"]
+__all__ = ["Trials", "cannot_run"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,10 +89,7 @@ class Trials:
         except Exception as error:
             written = self._written_without_edge_attr(error)
             if written is None:
-                raise GraphMendError(
-                    f"the model cannot run on this graph, whose x has shape {tuple(self.whole.x.shape)}: "
-                    f"{_first_line(error)}; check feature width, dtype and device"
-                ) from error
+                raise GraphMendError(cannot_run(self.whole, error)) from error
             return written
 
     def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
@@ -252,6 +249,14 @@ class Trials:
             except Exception as error:  # a loss for this very graph, or one that does not work at all
                 reason = _first_line(error)
         return reason
+
+
+def cannot_run(data: Data, error: Exception) -> str:
+    """The sentence for a model that does not go with a graph."""
+    return (
+        f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {_first_line(error)}; "
+        "check feature width, dtype and device"
+    )
 
 
 def _is_close(a: Tensor, b: Tensor) -> bool:
