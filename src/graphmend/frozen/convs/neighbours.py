@@ -71,13 +71,14 @@ def gin_conv(
 def _aggregate(
     conv: MessagePassing, edges: Edges, x: Tensor, shift: Tensor | None, add: Tensor | None = None
 ) -> Tensor:
-    averages = isinstance(conv.aggr_module, MeanAggregation)
-    name = ("aggregate", averages, edges.adjacency.num_nodes, edges.presence.dtype)
-    return cached(name, edges.origin, lambda: _propagation(edges, averages))(x, shift=shift, add=add)
+    if isinstance(conv.aggr_module, MeanAggregation):
+        name = ("mean", edges.adjacency.num_nodes, edges.presence.dtype)
+        propagate = cached(name, edges.origin, lambda: _mean(edges))
+    else:  # not cached: it would keep the presences, which it refers to
+        propagate = Propagation(edges.adjacency, edges.weight)
+    return propagate(x, shift=shift, add=add)
 
 
-def _propagation(edges: Edges, averages: bool) -> Propagation:
-    if not averages:
-        return Propagation(edges.adjacency, edges.weight)
+def _mean(edges: Edges) -> Propagation:
     inverse = power(edges.degree(), -1.0)
     return Propagation(edges.adjacency, edges.weight * at_targets(edges.adjacency, inverse))
