@@ -166,6 +166,8 @@ class Adapter(ABC):
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
+        with FrozenGNN(original, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode):
+            pass  # does it run on this graph at all?
         task.model = copy.deepcopy(original)
         with untouched_rng(task.seed):
             change = self._attempt(task)
