@@ -56,8 +56,8 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
     for _ in range(1 if repeats == 1 else repeats + 1):
         if repeats > 1:
             data = data.clone()  # fresh tensors, so that nothing is known about the graph
-        found, losses = _adapt(who, model, data, device)
-        times.append(found)
+        seconds, losses = _adapt(who, model, data, device)
+        times.append(seconds)
     best = {part: statistics.median(t[part] for t in times[-repeats:]) for part in PARTS}
     return {
         "name": name,
@@ -170,7 +170,11 @@ def _measured(name: str, kind: str, who: str, arguments: argparse.Namespace) -> 
     """One measurement, in a process of its own; ``None`` if it failed."""
     print(f"{name} {kind} {who}: ", end="", flush=True)
     if arguments.device == "cuda" or arguments.quick:  # starting takes long
-        cell = one(name, kind, who, arguments.device, arguments.data, arguments.quick)
+        try:
+            cell = one(name, kind, who, arguments.device, arguments.data, arguments.quick)
+        except torch.OutOfMemoryError as error:
+            print(f"failed, {str(error).splitlines()[0][:200]}", flush=True)
+            return None
     else:
         command = [sys.executable, "-m", "benchmarks.adapt", "--one", name, kind, who, "--device", arguments.device]
         command += ["--data", str(arguments.data)] if arguments.data else []
