@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
@@ -64,16 +65,27 @@ def _gcn(features: int, name: str) -> nn.Module:
     return GCN(features, 32, 10, num_layers=5 if deep else 2, batch_norm=deep)
 
 
+def _stock_gcn(features: int, name: str) -> nn.Module:
+    deep = name == "arxiv-size"
+    return pyg.GCN(features, 32, 5 if deep else 2, 10, norm="batch_norm" if deep else None)
+
+
 MODELS: dict[str, Callable[[int, str], nn.Module]] = {
     "GCN": _gcn,
     "SAGE": lambda features, name: SAGE(features, 32, 10, num_layers=2, batch_norm=True),
     "GPR": lambda features, name: GPR(features, 32, 10),
     "GAT": lambda features, name: GAT(features, 32, 10, heads=4),
+    "PyG GCN": _stock_gcn,
+    "PyG GraphSAGE": lambda features, name: pyg.GraphSAGE(features, 32, 2, 10, norm="batch_norm"),
+    "PyG GAT": lambda features, name: pyg.GAT(features, 128, 2, 10, heads=4, act="elu"),
+    "PyG GATv2": lambda features, name: pyg.GAT(features, 128, 2, 10, heads=4, act="elu", v2=True),
+    "PyG GIN": lambda features, name: pyg.GIN(features, 32, 2, 10),
 }
+"""Ours, and the same sizes from ``torch_geometric.nn.models``."""
 
 
 def model(kind: str, data: Data, name: str) -> nn.Module:
-    """A backbone with random weights and running statistics that are not trivial."""
+    """A model with random weights and running statistics that are not trivial."""
     torch.manual_seed(0)
     made = MODELS[kind](data.x.size(1), name)
     for module in made.modules():

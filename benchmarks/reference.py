@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, MessagePassing
+from torch_geometric.nn import GATv2Conv, GCNConv, GINConv, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 from torch_geometric.utils import add_remaining_self_loops, coalesce, scatter
 
 from graphmend.nn import GAT, GCN, GPR, SAGE
@@ -106,12 +107,60 @@ class ReferenceGAT(nn.Module):
         for conv, norm in zip(self.convs, self.norms, strict=True):
             h = (x @ conv.weight).view(x.size(0), conv.source.size(0), -1)
             score = (h * conv.source).sum(-1)[source] + (h * conv.target).sum(-1)[target]
-            score = F.leaky_relu(score, 0.2)
-            top = scatter(score.detach(), target, dim_size=x.size(0), reduce="max")
-            share = weight.unsqueeze(-1) * (score - top[target]).exp()
-            share = share / (scatter(share, target, dim_size=x.size(0)) + 1e-16)[target]
+            share = _softmax(F.leaky_relu(score, 0.2), weight, target, x.size(0))
             x = self.activation(norm(self.sum(h, edge_index, share).flatten(1) + conv.bias))
         return x
+
+
+class ReferenceStock(nn.Module):
+    """A stock PyG model: its own layers over edge lists, with a weight for every message where PyG has none."""
+
+    def __init__(self, model: BasicGNN) -> None:
+        super().__init__()
+        self.model, self.sum = model, _Weighted()
+
+    def forward(self, x: Tensor, edges: Edges) -> Tensor:
+        """Z."""
+        model = self.model
+        for i, conv in enumerate(model.convs[:-1]):
+            x = self._layer(conv, x, edges)
+            if model.norms is not None:
+                x = model.norms[i](x)
+            x = model.act(x)
+        return x
+
+    def _layer(self, conv: MessagePassing, x: Tensor, edges: Edges) -> Tensor:
+        edge_index, weight = edges
+        if isinstance(conv, GCNConv):
+            out: Tensor = conv(x, edge_index, weight)
+        elif isinstance(conv, SAGEConv):
+            degree = scatter(weight, edge_index[1], dim_size=x.size(0))
+            mean = self.sum(x, edge_index, weight) / degree.masked_fill(degree == 0, 1.0).unsqueeze(-1)
+            out = conv.lin_l(mean) + conv.lin_r(x)
+        elif isinstance(conv, GINConv):
+            out = conv.nn((1 + conv.eps) * x + self.sum(x, edge_index, weight))
+        else:
+            out = self._attention(conv, x, edges)
+        return out
+
+    def _attention(self, conv: MessagePassing, x: Tensor, edges: Edges) -> Tensor:
+        edge_index, weight = add_remaining_self_loops(*edges, num_nodes=x.size(0))
+        source, target = edge_index
+        if isinstance(conv, GATv2Conv):
+            h, own = (lin(x).view(x.size(0), conv.heads, -1) for lin in (conv.lin_l, conv.lin_r))
+            score = (F.leaky_relu(h[source] + own[target], conv.negative_slope) * conv.att).sum(-1)
+        else:
+            h = conv.lin(x).view(x.size(0), conv.heads, -1)
+            score = (h * conv.att_src).sum(-1)[source] + (h * conv.att_dst).sum(-1)[target]
+            score = F.leaky_relu(score, conv.negative_slope)
+        return self.sum(h, edge_index, _softmax(score, weight, target, x.size(0))).flatten(1) + conv.bias
+
+
+def _softmax(score: Tensor, weight: Tensor, target: Tensor, nodes: int) -> Tensor:
+    """Softmax over the edges of each target, in which a weight multiplies its edge."""
+    top = scatter(score.detach(), target, dim_size=nodes, reduce="max")
+    share = weight.unsqueeze(-1) * (score - top[target]).exp()
+    return share / (scatter(share, target, dim_size=nodes) + 1e-16)[target]
 
 
 REFERENCES = {GCN: ReferenceGCN, SAGE: ReferenceSAGE, GPR: ReferenceGPR, GAT: ReferenceGAT}
@@ -135,14 +184,14 @@ class Reference:
     """One adaptation with ``edge_update="sign"``, the rule of the released code.
 
     Args:
-        model: A GraphMend backbone, whose weights are used.
+        model: A GraphMend backbone or a stock PyG model, whose weights are used.
         x: Features.
         edge_index: An undirected graph without self-loops, coalesced.
         keep_gradients: Record the gradient of every step.
     """
 
     def __init__(self, model: nn.Module, x: Tensor, edge_index: Tensor, *, keep_gradients: bool = False) -> None:
-        self.embed = REFERENCES[type(model)](model).eval().requires_grad_(False)
+        self.embed = REFERENCES.get(type(model), ReferenceStock)(model).eval().requires_grad_(False)
         self.x, self.edge_index = x, edge_index
         self.keep_gradients = keep_gradients
 

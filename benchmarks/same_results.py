@@ -73,7 +73,6 @@ def main() -> None:
             model, metric, graphs = cases(name, seed, arguments.data)
             for number, data in zip(range(arguments.graphs), graphs, strict=False):
                 found = GTrans(edge_update="sign")(model, data, seed=seed)
-                half = GTrans(edge_update="sign", activations="bfloat16")(model, data, seed=seed)
                 trace = Reference(model, data.x, data.edge_index)(seed=seed)
                 assert trace.x is not None and trace.edge_index is not None
                 cell = {
@@ -83,19 +82,18 @@ def main() -> None:
                     "metric": metric,
                     "before": result(model, metric, data, data.x, data.edge_index),
                     "graphmend": result(model, metric, data, found.data.x, found.data.edge_index),
-                    "bfloat16": result(model, metric, data, half.data.x, half.data.edge_index),
                     "reference": result(model, metric, data, trace.x, trace.edge_index),
                     "loss_differs": max(abs(s.loss - t) for s, t in zip(found.history, trace.losses, strict=True)),
                 }
                 cells.append(cell)
                 print(cell, flush=True)
                 write_text(arguments.out, json.dumps({"about": provenance("cpu"), "cells": cells}, indent=1))
-    print("| set | before | GraphMend | reference | paired difference | GraphMend, bfloat16 | paired difference |")
-    print("|" + " --- |" * 7)
+    print("| set | before | GraphMend | reference | paired difference |")
+    print("|" + " --- |" * 5)
     for name in SETS:
         here = [cell for cell in cells if cell["set"] == name]
         columns = [f"{mean(c[k] for c in here):.2f}" for k in ("before", "graphmend", "reference")]
-        columns += [_gap(here, "graphmend"), f"{mean(c['bfloat16'] for c in here):.2f}", _gap(here, "bfloat16")]
+        columns.append(_gap(here, "graphmend"))
         print(f"| {name} | {' | '.join(columns)} |")
 
 

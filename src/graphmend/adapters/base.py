@@ -87,6 +87,7 @@ class Task:
         abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
         if graph.x.is_cuda:
             frozen.prepare(graph.edge_index)
+            graph.prepare()
         sizes = (graph.x.shape, graph.x.dtype, graph.x.device, entries, None if graph.p is None else graph.p.numel())
         return Engine(
             frozen,
@@ -165,6 +166,8 @@ class Adapter(ABC):
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
+        with FrozenGNN(original, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode):
+            pass  # does it run on this graph at all?
         task.model = copy.deepcopy(original)
         with untouched_rng(task.seed):
             change = self._attempt(task)

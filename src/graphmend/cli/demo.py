@@ -33,31 +33,31 @@ def demo(
     Everything ships with GraphMend; nothing is downloaded. Takes under a minute on two cores.
     """
     log_to_stderr(quiet)
-    found = run_demo(seeds, first_seed=seed, device=str(device_of(device)), progress=not quiet and not json_)
-    result = {**found.to_json(), "provenance": provenance(device, seeds=seeds, data="scikit-learn digits")}
+    demo_result = run_demo(seeds, first_seed=seed, device=str(device_of(device)), progress=not quiet and not json_)
+    result = {**demo_result.to_json(), "provenance": provenance(device, seeds=seeds, data="scikit-learn digits")}
     write_text(out / "demo.json", json.dumps(result, indent=2) + "\n")
-    plots = _demo_plots(found, out)
+    plots = _demo_plots(demo_result, out)
     if json_:
         typer.echo(json.dumps(result))
         return
-    Console().print(_demo_table(found))
+    Console().print(_demo_table(demo_result))
     if not quiet:
-        typer.echo(f"{found.seconds:.0f} s. Written: {', '.join(str(p) for p in (out / 'demo.json', *plots))}")
+        typer.echo(f"{demo_result.seconds:.0f} s. Written: {', '.join(str(p) for p in (out / 'demo.json', *plots))}")
 
 
-def _demo_plots(found: Demo, out: Path) -> list[Path]:
+def _demo_plots(demo_result: Demo, out: Path) -> list[Path]:
     paths = [out / "accuracy.png", out / "embedding.png"]
     try:
-        accuracy_plot(found, paths[0])
-        embedding_plot(found, paths[1])
+        accuracy_plot(demo_result, paths[0])
+        embedding_plot(demo_result, paths[1])
     except GraphMendError as error:  # matplotlib is an extra
         logging.getLogger(__name__).warning("%s", error)
         return []
     return paths
 
 
-def _demo_table(found: Demo) -> Table:
-    rows = found.table()
+def _demo_table(demo_result: Demo) -> Table:
+    rows = demo_result.table()
     table = Table(title=f"Test accuracy (%) of one frozen GCN, handwritten digits, {rows[0]['seeds']} seeds")
     for column in ("scenario", "clean graph", "harmed (Identity)", "mended (GTrans)", "paired difference", "better in"):
         table.add_column(column, justify="left" if column == "scenario" else "right")

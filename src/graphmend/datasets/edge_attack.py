@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.transforms.attacks.pairs import UndirectedGraph, pair_of
+from graphmend.graph.pairs import pair_of
+from graphmend.transforms.attacks.pairs import UndirectedGraph
 from graphmend.transforms.attacks.prbcd import PRBCD
 from graphmend.transforms.attacks.target import check_mask
 

@@ -61,7 +61,7 @@ class Embeddings:
 
 @dataclass
 class Demo:
-    """Everything the demo found out."""
+    """Everything the demo outcomes out."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     embeddings: list[Embeddings] = field(default_factory=list)
@@ -71,15 +71,15 @@ class Demo:
         """Mean and standard deviation over seeds, and the paired difference, per scenario."""
         rows = []
         for name in ADAPTERS:
-            found = [o for o in self.outcomes if o.scenario == name]
-            gains = [o.after - o.before for o in found]
+            outcomes = [o for o in self.outcomes if o.scenario == name]
+            gains = [o.after - o.before for o in outcomes]
             columns = {
-                "clean": [o.clean for o in found],
-                "before": [o.before for o in found],
-                "after": [o.after for o in found],
+                "clean": [o.clean for o in outcomes],
+                "before": [o.before for o in outcomes],
+                "after": [o.after for o in outcomes],
                 "gain": gains,
             }
-            row: dict[str, Any] = {"scenario": name, "seeds": len(found), "better": sum(gain > 0 for gain in gains)}
+            row: dict[str, Any] = {"scenario": name, "seeds": len(outcomes), "better": sum(gain > 0 for gain in gains)}
             for key, values in columns.items():
                 row[key] = mean(values)
                 row[f"{key}_std"] = stdev(values) if len(values) > 1 else 0.0

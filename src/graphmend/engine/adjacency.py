@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from graphmend.engine.autograd import inverse_permutation, permuted
 from graphmend.engine.ops import Pattern, gathered
 
 __all__ = ["Adjacency"]
+
+T = TypeVar("T")
 
 
 class Adjacency:
@@ -43,7 +46,7 @@ class Adjacency:
         self.transpose = self.pattern if self.is_symmetric else Pattern.of(_offsets(row_t, num_nodes), col_t, row_t)
         self.is_loop = self.row == self.col
         self.has_loops = bool(self.is_loop.any())
-        self.derived: dict[Any, Any] = {}  # what other modules have computed from this pattern
+        self._derived: dict[Any, Any] = {}
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int) -> Adjacency:
@@ -63,13 +66,21 @@ class Adjacency:
         key = id(edge_index)
         _CACHE[key] = (weakref.ref(edge_index, lambda _: _CACHE.pop(key, None)), edge_index._version, self)
 
+    def derive(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What another module computes from this pattern alone, once; it must not refer to the adjacency itself.
+
+        Inside a recording nothing is kept: what is computed there is overwritten by the next replay.
+        """
+        if key in self._derived:
+            return self._derived[key]  # type: ignore[no-any-return]
+        value = compute()
+        if not (self.row.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self._derived[key] = value
+        return value
+
     def copies(self, edge_index: Tensor, number: int) -> Tensor:
         """The edge list of a graph of so many disjoint copies of this one; its adjacency is known without sorting."""
-        key = ("copies", number)
-        if key not in self.derived:
-            self.derived[key] = self._make_copies(edge_index, number)
-        made: Tensor = self.derived[key]
-        return made
+        return self.derive(("copies", number), lambda: self._make_copies(edge_index, number))
 
     def _make_copies(self, edge_index: Tensor, number: int) -> Tensor:
         out, entries = Adjacency.__new__(Adjacency), self.row.numel()
@@ -83,7 +94,7 @@ class Adjacency:
             crow = torch.cat([repeated(pattern.crow[:-1], entries), end])
             return Pattern.of(crow, repeated(pattern.col, self.num_nodes), repeated(pattern.row, self.num_nodes))
 
-        out.num_nodes, out.derived = number * self.num_nodes, {}
+        out.num_nodes, out._derived = number * self.num_nodes, {}
         out.perm = None if self.perm is None else repeated(self.perm, entries)
         out.tperm = repeated(self.tperm, entries)
         out.pattern = repeated_pattern(self.pattern)

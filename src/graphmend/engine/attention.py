@@ -62,15 +62,16 @@ def _heads_apart(adjacency: Adjacency, heads: int) -> tuple[Adjacency, Tensor | 
     """The graph with a node and a copy of its edges for every head, and which edges those are copies of."""
     if heads == 1:
         return adjacency, None
-    if ("heads", heads) not in adjacency.derived:
+
+    def apart() -> tuple[Adjacency, Tensor]:
         degree = adjacency.crow.diff().repeat_interleave(heads)
         row = torch.arange(degree.numel(), device=degree.device).repeat_interleave(degree)
         first = degree.cumsum(0) - degree
         origin = torch.arange(row.numel(), device=row.device) - first[row] + adjacency.crow[row // heads]
         col = adjacency.col.index_select(0, origin) * heads + row % heads
-        adjacency.derived["heads", heads] = (Adjacency(torch.stack([col, row]), degree.numel()), origin)
-    apart: tuple[Adjacency, Tensor] = adjacency.derived["heads", heads]
-    return apart
+        return Adjacency(torch.stack([col, row]), degree.numel()), origin
+
+    return adjacency.derive(("heads", heads), apart)
 
 
 class _Attend(torch.autograd.Function):

@@ -96,10 +96,7 @@ def _blocks(adjacency: Adjacency, pattern: Pattern, width: int) -> list[_Block]:
     numbers = CACHED * torch.get_num_threads() if pattern.col.device.type == "cpu" else PARALLEL
     size = max(256, numbers // width)
     key = ("blocks", pattern is not adjacency.pattern, size)
-    if key not in adjacency.derived:
-        adjacency.derived[key] = list(_cut_into_blocks(pattern, adjacency.num_nodes, size))
-    blocks: list[_Block] = adjacency.derived[key]
-    return blocks
+    return adjacency.derive(key, lambda: list(_cut_into_blocks(pattern, adjacency.num_nodes, size)))
 
 
 def _cut_into_blocks(pattern: Pattern, nodes: int, size: int) -> Iterator[_Block]:

@@ -8,11 +8,12 @@ a number from the device on its way cannot be. So it is tried; if it fails, the 
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +32,18 @@ T = TypeVar("T")
 def _side_stream(device: int) -> torch.cuda.Stream:
     """One stream for all recordings: libraries keep a workspace for every stream they have ever seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Freeing an old recording while another one is made would end both."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Pool:
@@ -116,14 +129,14 @@ class Recorder:
         if device not in pools:
             pools[device] = _Pool(device)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), without_cache():
+        with torch.cuda.stream(stream), without_cache(), _without_garbage_collection():
             tape.capture_begin(pool=pools[device].handle, capture_error_mode="thread_local")
             try:
                 result = function()
             except BaseException:
-                del pools[device]  # its state is unknown
                 with suppress(RuntimeError):  # the first error says more
                     tape.capture_end()
+                del pools[device]  # its state is unknown
                 self._reset_generators(device)
                 raise
             tape.capture_end()

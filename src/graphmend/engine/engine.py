@@ -296,11 +296,11 @@ class Engine:
         loss = self._run("loss", self._loss)
         if not (is_new and self._was_recorded and self._recorder is not None):
             return loss
-        after, replayed = [generator.get_state() for generator in generators], float(loss.total)
+        after, replayed = [generator.get_state() for generator in generators], float(loss.total.detach())
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
         plain = self._loss()
-        difference = abs(float(plain.total) - replayed)
+        difference = abs(float(plain.total.detach()) - replayed)
         for generator, state in zip(generators, after, strict=True):
             generator.set_state(state)
         if difference <= 1e-4 * max(1.0, abs(replayed)) or replayed != replayed:

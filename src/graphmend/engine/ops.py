@@ -104,9 +104,16 @@ def _product(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
 
 def _csr(crow: Tensor, col: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
     """A torch matrix over the same memory. CUDA reads strided values as if they were contiguous."""
-    with warnings.catch_warnings():  # torch says once per process that CSR is in beta
+    _let_torch_warn()
+    return torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
+
+
+@functools.cache
+def _let_torch_warn() -> None:
+    """Torch says once per process that CSR matrices are in beta; users of GraphMend do not need to know."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
+        torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.long), torch.tensor([]), (1, 1))
 
 
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:

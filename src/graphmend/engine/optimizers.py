@@ -12,7 +12,7 @@ from graphmend.engine.linear_maps import RowGradient
 from graphmend.engine.memory import empty_like
 from graphmend.engine.tuning import STEP_NUMBERS
 
-__all__ = ["EDGE_UPDATES", "Adam", "EdgeStep", "FeatureStep", "Update", "plain_gradient", "sign"]
+__all__ = ["EDGE_UPDATES", "Adam", "EdgeStep", "FeatureStep", "Update", "plain_gradient", "sign", "sign_step"]
 
 
 class FeatureStep:
@@ -101,11 +101,16 @@ class Adam:
         _adam(self.p, grad, self.mean, self.square, self.steps, self.lr)
 
 
+def sign_step(grad: Tensor, lr: float) -> Tensor:
+    r"""The first step of a fresh Adam, every time: :math:`\text{lr} \cdot g / (|g| + 10^{-8})`."""
+    return lr * (grad / (grad.abs() + 1e-8))
+
+
 def sign(p: Tensor, lr: float) -> Update:
-    """The first step of a fresh Adam, every time: ``g / (|g| + 1e-8)``, as in the released code."""
+    """A fresh Adam at every step, as in the released code."""
 
     def update(grad: Tensor) -> None:
-        p.sub_(lr * (grad / (grad.abs() + 1e-8)))
+        p.sub_(sign_step(grad, lr))
 
     return update
 

@@ -216,11 +216,13 @@ def gcn_norm(adjacency: Adjacency, weight: Tensor | None, dtype: torch.dtype) ->
     if weight is not None:
         tensors = (weight, adjacency.row)
         return cached(("gcn", dtype), tensors, lambda: normalised(adjacency, adjacency.order(weight.to(dtype))))
-    if ("gcn", dtype) not in adjacency.derived:
-        made = normalised(adjacency, torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device))
-        # The parts, not the propagation itself, which would keep the adjacency alive in a reference cycle.
-        adjacency.derived["gcn", dtype] = (made.values, made.loop, made.transposed)
-    return Propagation(adjacency, *adjacency.derived["gcn", dtype])
+
+    def parts() -> tuple[Tensor, Tensor | None, dict[torch.dtype, Tensor]]:
+        ones = torch.ones(adjacency.row.numel(), dtype=dtype, device=adjacency.row.device)
+        unweighted = normalised(adjacency, ones)
+        return unweighted.values, unweighted.loop, unweighted.transposed
+
+    return Propagation(adjacency, *adjacency.derive(("gcn", dtype), parts))
 
 
 def normalised(adjacency: Adjacency, weight: Tensor) -> Propagation:

@@ -91,6 +91,7 @@ class FrozenGNN:
     ) -> None:
         assert self._stack is not None
         stack, self._stack = self._stack, None
+        del self._trials  # it refers to this object, and both to a graph
         stack.__exit__(kind, error, trace)
 
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -145,8 +146,8 @@ class FrozenGNN:
             return self.checked_logits(forward(self.fresh(data)))
         except (GraphMendError, torch.OutOfMemoryError):
             raise
-        except Exception as error:  # trials ran on another graph of this model
-            raise cannot_run(data, error) from error
+        except Exception as error:
+            raise GraphMendError(cannot_run(data, error)) from error
 
     @property
     def way(self) -> Way:

@@ -88,7 +88,7 @@ class Trials:
         except Exception as error:
             written = self._written_without_edge_attr(error)
             if written is None:
-                raise cannot_run(self.whole, error) from error
+                raise GraphMendError(cannot_run(self.whole, error)) from error
             return written
 
     def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
@@ -251,11 +251,11 @@ class Trials:
         return reason
 
 
-def cannot_run(data: Data, error: Exception) -> GraphMendError:
-    """What to tell somebody whose model raises an error on a graph."""
-    return GraphMendError(
-        f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: "
-        f"{_first_line(error)}; check feature width, dtype and device"
+def cannot_run(data: Data, error: Exception) -> str:
+    """The sentence for a model that does not go with a graph."""
+    return (
+        f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {_first_line(error)}; "
+        "check feature width, dtype and device"
     )
 
 

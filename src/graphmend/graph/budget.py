@@ -38,13 +38,16 @@ def project(p: Tensor, budget: float) -> Tensor:
     clipped = p.clamp(0.0, 1.0)
     if p.numel() <= budget:
         return clipped
-    if p.is_cuda and p.numel() < RECORDED_ENTRIES:
+    if p.is_cuda:
         return by_sorting(p, budget)
     if float(clipped.sum(dtype=torch.float64)) <= budget:
         return clipped
     wide = p.double()
     count = wide.numel()
-    pivot, upper = _ranked(wide, count - math.ceil(budget), count - math.floor(budget) - 1)  # ceil(B)-th, next largest
+    # the ceil(B)-th and the next largest value
+    pivot, upper = (
+        float(wide.kthvalue(rank).values) for rank in (count - math.ceil(budget) + 1, count - math.floor(budget))
+    )
     wide = (wide - pivot).clamp_(min=-4.0, max=4.0)  # only values within 1 of gamma matter, and gamma is in [-1, 0]
     lower, upper = -1.0, max(upper - pivot, -1.0)
     gamma = upper
@@ -86,14 +89,6 @@ def by_sorting(p: Tensor, budget: float) -> Tensor:
     share = torch.where(high > low, (high - budget) / (high - low), 1.0)
     gamma = torch.lerp(left, right, share)
     return torch.where(pivot + gamma > 0, wide.sub_(gamma).to(p.dtype), p).clamp_(0.0, 1.0)
-
-
-def _ranked(values: Tensor, *ranks: int) -> list[float]:
-    """The values at some places of the sorted list; a GPU sorts all of them sooner than it finds one."""
-    if values.is_cuda:
-        found: list[float] = values.sort().values[torch.tensor(ranks, device=values.device)].tolist()
-        return found
-    return [float(values.kthvalue(rank + 1).values) for rank in ranks]
 
 
 def top(p: Tensor, budget: int) -> Tensor:

@@ -19,6 +19,7 @@ from graphmend.engine.cache import cached
 from graphmend.engine.ops import gathered
 from graphmend.graph.budget import samples, top
 from graphmend.graph.checks import check_no_duplicates
+from graphmend.graph.pairs import pair_number, pair_of, random_numbers
 
 SPACES = ("existing", "random_block")
 DIRECTED = ("delete", "reverse")
@@ -61,7 +62,7 @@ class EdgeFlips:
             num_nodes: Number of nodes.
             budget: A fraction of the graph's edges (float; undirected edges count once) or a number of them (int).
             space: ``"existing"`` edges only, or those and a ``"random_block"`` of pairs that could be added.
-            block_size: How many random pairs to draw (repetitions and existing edges among them drop out).
+            block_size: How many random pairs without an edge to draw.
             directed: On directed graphs ``"delete"`` removes edges one by one; ``"reverse"`` does what the released
                 code does: a pair stored as ``i -> j`` with ``i < j`` is turned into ``j -> i``, others never change.
             frozen: Mask of edges that are never removed.
@@ -212,12 +213,18 @@ def _upward_candidates(edge_index: Tensor, num_nodes: int, frozen: Tensor | None
 def _random_pairs(
     edge_index: Tensor, num_nodes: int, size: int, undirected: bool, generator: torch.Generator | None
 ) -> Tensor:
-    """Up to ``size`` random pairs without an edge between them, in random order."""
-    drawn = torch.randint(num_nodes, (2, 2 * size), generator=generator, device=edge_index.device)
+    """``size`` random pairs without an edge between them, or all there are."""
+    source, target = edge_index[:, edge_index[0] != edge_index[1]]
+    ordered = num_nodes * (num_nodes - 1)
     if undirected:
-        drawn = torch.stack([drawn.amin(0), drawn.amax(0)])
-    drawn = drawn[:, drawn[0] != drawn[1]]
-    key = torch.unique(drawn[0] * num_nodes + drawn[1])
-    key = key[~torch.isin(key, edge_index[0] * num_nodes + edge_index[1])]
-    key = key[torch.randperm(key.numel(), generator=generator, device=key.device)[:size]]
-    return torch.stack([key // num_nodes, key % num_nodes])
+        up, total = source < target, ordered // 2
+        taken = pair_number(source[up], target[up], num_nodes)
+    else:  # row by row, without the diagonal
+        taken, total = source * (num_nodes - 1) + target - (target > source).long(), ordered
+    generator = torch.Generator(device=edge_index.device) if generator is None else generator
+    taken = torch.unique(taken)
+    numbers = random_numbers(min(size, total - taken.numel()), total, generator, taken)
+    if undirected:
+        return pair_of(numbers, num_nodes)
+    row, column = numbers // max(num_nodes - 1, 1), numbers % max(num_nodes - 1, 1)
+    return torch.stack([row, column + (column >= row).long()])

@@ -30,6 +30,11 @@ class RelaxedGraph:
         self.edge_index: Tensor = data.edge_index if flips is None else flips.edge_index
         self._ones = self.x.new_ones(data.edge_index.size(1)) if flips is None and weighted else None
 
+    def prepare(self) -> None:
+        """Compute what is otherwise computed when first needed, because it cannot be computed inside a recording."""
+        if self.flips is not None:
+            _ = self.flips.places
+
     @property
     def p(self) -> Tensor | None:
         """The flip probabilities."""

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from graphmend.transforms.attacks.pairs import UndirectedGraph, pair_number, pair_of, random_pairs
+from graphmend.graph.pairs import pair_number, pair_of, random_numbers
+from graphmend.transforms.attacks.pairs import UndirectedGraph
 from graphs import rng, undirected
 
 
@@ -32,7 +33,7 @@ def test_random_pairs_are_distinct_and_uniform(count: int, total: int) -> None:
     without = torch.tensor([2, 5]) if count + 2 <= total else None
     times = torch.zeros(total)
     for seed in range(400):
-        drawn = random_pairs(count, total, rng(seed), without)
+        drawn = random_numbers(count, total, rng(seed), without)
         assert drawn.numel() == count
         assert torch.equal(drawn, drawn.unique())
         times[drawn] += 1
@@ -45,6 +46,6 @@ def test_random_pairs_are_distinct_and_uniform(count: int, total: int) -> None:
 
 def test_flipping_twice_gives_the_graph_back() -> None:
     edges = UndirectedGraph.of(Data(x=torch.ones(20, 1), edge_index=undirected(20, loops=True)))
-    flips = random_pairs(30, edges.num_pairs, rng(1))
+    flips = random_numbers(30, edges.num_pairs, rng(1))
     assert torch.equal(edges.flipped(flips).flipped(flips).edge_index(), edges.edge_index())
     assert torch.equal(edges.changes_to(edges.flipped(flips)), flips)

@@ -66,8 +66,8 @@ def _forward_kernel(
         most = higher
     own = tl.exp(loop_score - most)
     scale = 1.0 / (total + own + 1e-16)
-    found = tl.sum(gathered, axis=1) + tl.load(left + place, mask=both, other=0.0) * own[:, None]
-    tl.store(out + place, found * scale[:, None], mask=both)
+    total_out = tl.sum(gathered, axis=1) + tl.load(left + place, mask=both, other=0.0) * own[:, None]
+    tl.store(out + place, total_out * scale[:, None], mask=both)
     tl.store(top + node, most, mask=there)
     tl.store(inverse + node, scale, mask=there)
 

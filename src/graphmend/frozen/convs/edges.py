@@ -93,12 +93,12 @@ class Aggregated(Tensor):
     """
 
     _x: Tensor
-    _hop: Callable[[Tensor], Tensor]
+    _hop: Callable[[Tensor, Tensor | None], Tensor]
     _result: Tensor | None
 
     @classmethod
-    def of(cls, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
-        """``hop(x)``."""
+    def of(cls, x: Tensor, hop: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
+        """``hop(x, None)``; the second argument is a constant vector that the hop adds to every row of its result."""
         self: Aggregated = placeholder(cls, x, x.size(0))  # type: ignore[assignment]
         self._x, self._hop, self._result = x, hop, None
         return self
@@ -113,8 +113,10 @@ class Aggregated(Tensor):
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **kwargs)
             if func is F.linear and not kwargs and args[1].size(0) < args[1].size(1):
-                out = first._hop(F.linear(first._x, args[1]))
-                return out if len(args) < 3 or args[2] is None else out + args[2]
+                bias = args[2] if len(args) > 2 else None
+                is_constant = bias is None or not (bias.requires_grad and torch.is_grad_enabled())
+                out = first._hop(F.linear(first._x, args[1]), bias if is_constant else None)
+                return out if bias is None or is_constant else out + bias
         return func(*tree_map_only(Aggregated, _computed, args), **tree_map_only(Aggregated, _computed, kwargs))
 
     @classmethod
@@ -125,7 +127,7 @@ class Aggregated(Tensor):
 
 def _computed(x: Aggregated) -> Tensor:
     if x._result is None:
-        x._result = x._hop(as_tensor(x._x))
+        x._result = x._hop(as_tensor(x._x), None)
     return x._result
 
 

@@ -31,7 +31,7 @@ def graph_conv(
 ) -> Tensor:
     """``GraphConv``: ``W_rel aggregate(x) + W_root x``."""
     edges = Edges.of(presence, x, edge_index, edge_weight, size)
-    out: Tensor = conv.lin_rel(Aggregated.of(x, lambda h: _aggregate(conv, edges, h))) + conv.lin_root(x)
+    out: Tensor = conv.lin_rel(Aggregated.of(x, lambda h, shift: _aggregate(conv, edges, h, shift))) + conv.lin_root(x)
     return out
 
 
@@ -45,7 +45,7 @@ def sage_conv(
     """``SAGEConv``: ``W_l aggregate(x) + W_r x``, projected before and normalised after if the layer says so."""
     edges = Edges.of(presence, x, edge_index, size=size)
     source: Tensor = conv.lin(x).relu() if conv.project else x
-    out: Tensor = conv.lin_l(Aggregated.of(source, lambda h: _aggregate(conv, edges, h)))
+    out: Tensor = conv.lin_l(Aggregated.of(source, lambda h, shift: _aggregate(conv, edges, h, shift)))
     if conv.root_weight:
         out = out + conv.lin_r(x)
     return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
@@ -60,15 +60,23 @@ def gin_conv(
 ) -> Tensor:
     """``GINConv``: ``nn((1 + eps) x + aggregate(x))``."""
     edges = Edges.of(presence, x, edge_index, size=size)
-    out: Tensor = conv.nn(Aggregated.of(x, lambda h: _aggregate(conv, edges, h, (1 + conv.eps) * h)))
+
+    def hop(h: Tensor, shift: Tensor | None) -> Tensor:
+        return _aggregate(conv, edges, h, shift, add=(1 + conv.eps) * h)
+
+    out: Tensor = conv.nn(Aggregated.of(x, hop))
     return out
 
 
-def _aggregate(conv: MessagePassing, edges: Edges, x: Tensor, add: Tensor | None = None) -> Tensor:
+def _aggregate(
+    conv: MessagePassing, edges: Edges, x: Tensor, shift: Tensor | None, add: Tensor | None = None
+) -> Tensor:
     if isinstance(conv.aggr_module, MeanAggregation):
         name = ("mean", edges.adjacency.num_nodes, edges.presence.dtype)
-        return cached(name, edges.origin, lambda: _mean(edges))(x, add=add)
-    return Propagation(edges.adjacency, edges.weight)(x, add=add)
+        propagate = cached(name, edges.origin, lambda: _mean(edges))
+    else:  # not cached: it would keep the presences, which it refers to
+        propagate = Propagation(edges.adjacency, edges.weight)
+    return propagate(x, shift=shift, add=add)
 
 
 def _mean(edges: Edges) -> Propagation:

@@ -51,7 +51,12 @@ def sg_conv(
     """``SGConv``: ``A_hat^K x W + b``."""
     propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
     power_only = torch.eye(conv.K + 1, dtype=x.dtype, device=x.device)[conv.K]
-    out: Tensor = conv.lin(Aggregated.of(x, lambda h: propagate.polynomial(h, power_only)))
+
+    def hop(h: Tensor, shift: Tensor | None) -> Tensor:
+        out = propagate.polynomial(h, power_only)
+        return out if shift is None else out + shift
+
+    out: Tensor = conv.lin(Aggregated.of(x, hop))
     return out
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphmend.transforms.attacks.pairs import UndirectedGraph, pair_of, random_pairs
+from graphmend.graph.pairs import pair_of, random_numbers
+from graphmend.transforms.attacks.pairs import UndirectedGraph
 
 __all__ = ["Block"]
 
@@ -34,7 +35,7 @@ class Block:
     @classmethod
     def random(cls, graph: UndirectedGraph, size: int, generator: torch.Generator) -> Block:
         """``size`` random pairs, or all pairs if there are no more."""
-        return cls(graph, random_pairs(min(size, graph.num_pairs), graph.num_pairs, generator))
+        return cls(graph, random_numbers(min(size, graph.num_pairs), graph.num_pairs, generator))
 
     @property
     def is_whole(self) -> bool:
@@ -59,6 +60,6 @@ class Block:
         kept = p.topk(min(size // 2, int((p > 0).sum()))).indices
         order = self.pairs[kept].argsort()
         kept = kept[order]
-        new = random_pairs(size - kept.numel(), self.graph.num_pairs, generator, self.pairs[kept])
+        new = random_numbers(size - kept.numel(), self.graph.num_pairs, generator, self.pairs[kept])
         pairs, order = torch.cat([self.pairs[kept], new]).sort()
         return Block(self.graph, pairs), torch.cat([p[kept], p.new_zeros(new.numel())])[order]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from graphmend.engine.optimizers import sign_step
+
 __all__ = ["VARIANTS", "StepContext", "Variant"]
 
 
@@ -57,8 +59,8 @@ def official(gradient: Tensor, lr: float, context: StepContext) -> Tensor:
 
 
 def signed(gradient: Tensor, lr: float, context: StepContext) -> Tensor:
-    r"""The first step of a fresh Adam, every time: :math:`\text{lr} \cdot g / (|g| + 10^{-8})`."""
-    return lr * gradient / (gradient.abs() + 1e-8)
+    """A fresh Adam at every step, see :func:`graphmend.engine.optimizers.sign_step`."""
+    return sign_step(gradient, lr)
 
 
 Step = Callable[[Tensor, float, StepContext], Tensor]

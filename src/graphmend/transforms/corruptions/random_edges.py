@@ -8,7 +8,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.transforms.attacks.pairs import UndirectedGraph, check_rate, random_pairs
+from graphmend.graph.pairs import random_numbers
+from graphmend.transforms.attacks.pairs import UndirectedGraph, check_rate
 
 __all__ = ["RandomEdges"]
 
@@ -43,4 +44,4 @@ class RandomEdges:
         count, free = graph.count(self.rate, self.budget), graph.num_pairs - graph.pairs.numel()
         require(count <= free, f"{count} edges cannot be added, as only {free} pairs have none; lower rate or budget")
         generator = torch.Generator(device=data.x.device).manual_seed(self.seed)
-        return graph.flipped(random_pairs(count, graph.num_pairs, generator, graph.pairs)).put_into(data)
+        return graph.flipped(random_numbers(count, graph.num_pairs, generator, graph.pairs)).put_into(data)

@@ -1,0 +1,125 @@
+"""The examples in the documentation run as they stand, and what the pages say about the code is true.
+
+Every block that is marked as ``python`` in one of the pages in ``RUNNING`` is run. The blocks of one page run in order,
+as a reader would run them, in one namespace that is empty at the beginning: a page brings all it needs. Of the other
+pages and of docstrings, the imports are run.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from graphmend.adapters import ADAPTERS
+from graphmend.datasets import DATASETS
+from graphmend.nn import BACKBONES
+from graphmend.surrogates import SURROGATES
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).parent.parent
+RUNNING = ("README.md", "docs/guide.md", "docs/extending.md")
+PAGES = ("README.md", "CHANGELOG.md", *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))))
+SOURCE = ROOT / "src" / "graphmend"
+EVERYBODY = {"contracts", "errors", "progress"}
+pages = pytest.mark.parametrize("name", PAGES)
+
+
+@pytest.fixture
+def own_registries() -> Iterator[None]:
+    """Examples may register what they define; afterwards the registries are as they were."""
+    registries: tuple[dict[str, Any], ...] = (ADAPTERS, BACKBONES, DATASETS, SURROGATES)
+    before = [dict(registry) for registry in registries]
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+
+
+def blocks(page: Path) -> Iterator[tuple[int, str]]:
+    """The line in which each Python block of a page begins, and its code."""
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, match.start(1)), match.group(1)
+
+
+@pytest.mark.usefixtures("own_registries")
+@pytest.mark.parametrize("name", RUNNING)
+def test_the_examples_of_a_page_run_in_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # examples may write files
+    page, module = ROOT / name, ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)  # dataclasses look up the module that they are defined in
+    examples = list(blocks(page))
+    assert examples
+    for line, code in examples:
+        shown = "\n" * line + code  # so that an error names the line of the page
+        exec(compile(shown, str(page), "exec", dont_inherit=True), vars(module))
+    assert vars(module).get("before", 0.0) < vars(module).get("after", 1.0)  # the accuracies in the README
+
+
+def imported_rooms(code: str) -> set[str]:
+    """The first part of every module of the library that is imported somewhere in the code."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module == "graphmend":
+            modules |= {f"graphmend.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+    return {module.split(".")[1] for module in modules if module.startswith("graphmend.")}
+
+
+def test_rooms_import_what_the_architecture_allows() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    allowed: dict[str, set[str]] = {}
+    for room, cell in re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", page.split("## Five contracts")[0], re.MULTILINE):
+        allowed[room] = set(allowed) if cell == "all rooms above" else set(re.findall(r"`(\w+)`", cell))
+    assert set(allowed) == {folder.name for folder in SOURCE.iterdir() if (folder / "__init__.py").exists()}
+    for room, others in allowed.items():
+        for file in sorted((SOURCE / room).rglob("*.py")):
+            wrong = imported_rooms(file.read_text(encoding="utf-8")) - others - EVERYBODY - {room}
+            wrong -= {"__version__"}
+            assert not wrong, f"{file.relative_to(SOURCE)} imports {wrong}; see docs/architecture.md"
+
+
+@pages
+def test_imports_in_examples_work(name: str) -> None:
+    for _, code in blocks(ROOT / name):
+        run_imports(code)
+
+
+def test_imports_in_docstrings_work() -> None:
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                examples = doctest.DocTestParser().get_examples(ast.get_docstring(node) or "")
+                run_imports("".join(example.source for example in examples))
+
+
+def run_imports(code: str) -> None:
+    tree = ast.parse(code)
+    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    exec(compile(ast.Module(imports, []), "imports", "exec", dont_inherit=True), {})
+
+
+@pages
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        if "://" in path:
+            continue
+        target = (page.parent / path) if path else page
+        assert target.exists(), f"{name} links to {link}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
