@@ -20,6 +20,7 @@ from graphmend.engine.tuning import CACHED_NUMBERS, HUB_DEGREE
 
 __all__ = [
     "Pattern",
+    "at_least_single",
     "gathered",
     "has_triton",
     "hop",
@@ -57,6 +58,11 @@ def has_triton(device: torch.device) -> bool:
         and importlib.util.find_spec("triton") is not None
         and torch.cuda.get_device_capability(device) >= (7, 0)
     )
+
+
+def at_least_single(dtype: torch.dtype) -> torch.dtype:
+    """The type that sums and degrees are computed in: half precision has too few digits for them."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _takes_triton(values: Tensor) -> bool:
@@ -135,6 +141,9 @@ def row_products(left: Tensor, right: Tensor) -> Tensor:
 def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
     """The sum of the values of each row, for one value per entry, ``(E,)``, or several, ``(E, heads)``."""
     crow, _, row, _ = pattern
+    dtype = at_least_single(values.dtype)
+    if dtype != values.dtype:
+        return row_sums(pattern, values.to(dtype)).to(values.dtype)
     if values.dim() == 1 and _takes_triton(values):
         from graphmend.engine.triton import spmm
 
