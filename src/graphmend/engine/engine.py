@@ -155,7 +155,8 @@ class Engine:
         """How everything so far was computed."""
         reasons = {}
         if self._maps is None:
-            reasons["shared_features"] = self.abilities.why_not_shared or f"mode is {self.mode!r}"
+            otherwise = "it has not been tried" if self.mode == "auto" else f"mode is {self.mode!r}"
+            reasons["shared_features"] = self.abilities.why_not_shared or otherwise
         if not self._was_recorded and self.graph.x.is_cuda:
             large = "too few steps were taken" if self._edges < RECORDED_ENTRIES else "the graph is large"
             reasons["recorded"] = self.abilities.why_not_recorded or large
