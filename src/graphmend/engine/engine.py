@@ -181,9 +181,10 @@ class Engine:
             return self._loss(self.graph.presence(flips)).total
         kept = p.clone()  # a recording reads p from where it is
         p.copy_(flips)
-        total = self._run("loss", self._loss).total.clone()
-        p.copy_(kept)
-        return total
+        try:
+            return self._run("loss", self._loss).total.clone()
+        finally:
+            p.copy_(kept)
 
     @torch.no_grad()
     def predict(self, flips: Tensor | None) -> Tensor:
