@@ -50,9 +50,7 @@ def by_hand(
     return torch.stack(out, dim=1)
 
 
-def ours(
-    edge_index: Tensor, h: Tensor, source: Tensor, target: Tensor, weight: Tensor, slope: float = SLOPE
-) -> Tensor:
+def ours(edge_index: Tensor, h: Tensor, source: Tensor, target: Tensor, weight: Tensor, slope: float = SLOPE) -> Tensor:
     adjacency = Adjacency.of(edge_index, h.size(0))
     return attend(adjacency, h, source, target, adjacency.order(weight), slope)
 

@@ -107,7 +107,8 @@ def test_half_precision_is_computed_in_single_precision(half: torch.dtype, devic
     single = [matrix.detach().float().requires_grad_() for matrix in given]
     out, expected = mean_cosines(*given), mean_cosines(*single)
     assert out.dtype == torch.float32 and torch.equal(out, expected)  # a loss keeps its digits
-    for actual, wanted in zip(*(torch.autograd.grad(y.sum(), m) for y, m in ((out, given), (expected, single)))):
+    grads = (torch.autograd.grad(y.sum(), m) for y, m in ((out, given), (expected, single)))
+    for actual, wanted in zip(*grads, strict=True):
         assert actual.dtype == half and torch.equal(actual, wanted.to(half))
 
 

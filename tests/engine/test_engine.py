@@ -348,7 +348,7 @@ def test_what_is_not_finite_stops_the_history(mode: str, device: str) -> None:
     def explodes(z: Tensor, data: Data) -> Tensor:
         return data.x.square().sum().mul(1e30).square()
 
-    with pytest.raises(Stopped, match="the surrogate loss is not finite .* at step 0"):
+    with pytest.raises(Stopped, match=r"the surrogate loss is not finite .* at step 0"):
         Run(Failing(explodes), mode, device)()
 
     def steep(z: Tensor, data: Data) -> Tensor:

@@ -54,7 +54,9 @@ def test_the_estimate_counts_features_activations_and_edges() -> None:
 def test_a_graph_that_cannot_fit_is_refused_with_the_numbers() -> None:
     check_memory(graph(1000), 10_000, 16)
     edges = 10**12
-    with pytest.raises(GraphMendError, match=r"1000 nodes x 8 features and 1000000000000 edges needs about 44703\.\d GiB"):
+    with pytest.raises(
+        GraphMendError, match=r"1000 nodes x 8 features and 1000000000000 edges needs about 44703\.\d GiB"
+    ):
         check_memory(graph(1000), edges, 16)
 
 
@@ -122,7 +124,9 @@ large = empty_like(torch.empty(1, 1).expand(1 << 13, 1 << 12)).zero_()
 seen = {"huge pages": huge_pages() - before}
 del large
 """
-WATCHED = COMMON + """
+WATCHED = (
+    COMMON
+    + """
 seen |= {"small": faults(SMALL), "medium": faults(SMALL, LARGE_BLOCK // 8)}
 before = resident()
 seen["large"] = faults(LARGE)
@@ -147,6 +151,7 @@ with keeping(LARGE):
 seen["after"] = faults(SMALL)
 print(json.dumps(seen))
 """
+)
 
 
 @pytest.fixture(scope="module")

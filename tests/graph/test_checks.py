@@ -52,7 +52,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a node too high": (changed(edge_index=edges + 5), "names node 7, but the nodes are 0 to 5"),
     "a node too low": (changed(edge_index=edges - 1), "names node -1"),
     "too few weights": (changed(edge_weight=torch.ones(1)), r"edge_weight has shape \(1,\)"),
-    "whole weights": (changed(edge_index=edges, edge_weight=torch.tensor([1, 2])), "edge_weight must be floating-point"),
+    "whole weights": (
+        changed(edge_index=edges, edge_weight=torch.tensor([1, 2])),
+        "edge_weight must be floating-point",
+    ),
     "weights of NaN": (changed(edge_index=edges, edge_weight=torch.tensor([1.0, torch.nan])), "non-finite values"),
     "a list of weights": (changed(edge_index=edges, edge_weight=[1.0, 2.0]), "edge_weight must be a tensor"),
     "too few labels": (changed(y=torch.arange(5)), r"y has shape \(5,\) but the graph 6 nodes"),
