@@ -106,6 +106,21 @@ def test_a_sampled_product_is_taken_at_the_entries_alone(edge_index: Tensor, dty
 
 @devices
 @dtypes
+@pytest.mark.parametrize("edges", [5, 300])
+def test_there_may_be_more_edges_than_pairs_of_nodes(edges: int, dtype: torch.dtype, device: str) -> None:
+    """Repeated edges are kept apart. Torch's own product has room for one value per pair."""
+    edge_index = torch.randint(2, (2, edges), generator=rng())
+    pattern, order = pattern_of(edge_index, 2, device)
+    left, right, values = features(width=3, nodes=2), features(3, 3, 2), values_of(edge_index)
+    source, target = edge_index[:, order]
+    products = sampled_product(pattern, left.to(device, dtype), right.to(device, dtype))
+    close(products, (left[target] * right[source]).sum(1))
+    out = hop(pattern, values[order].to(device, dtype), right.to(device, dtype))
+    close(out / 10, dense(edge_index, 2, values) @ right / 10)
+
+
+@devices
+@dtypes
 @patterns
 def test_sums_of_rows(edge_index: Tensor, dtype: torch.dtype, device: str) -> None:
     pattern, order = pattern_of(edge_index, device=device)

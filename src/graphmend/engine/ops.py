@@ -117,7 +117,7 @@ def _csr(crow: Tensor, col: Tensor, values: Tensor, size: tuple[int, int]) -> Te
 
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     r""":math:`\langle L_i, R_{col(k)} \rangle` for every entry ``k`` of row ``i``."""
-    crow, col, *_ = pattern
+    crow, col, row, _ = pattern
     if _takes_triton(left) and col.numel() > 0:
         from graphmend.engine.triton import spmm
 
@@ -125,6 +125,8 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     zeros = left.new_zeros(col.numel())  # read even with beta=0, so it must not hold NaN
     if col.numel() == 0:
         return zeros
+    if col.numel() > left.size(0) * right.size(0):  # repeated edges; torch would write past the end of its result
+        return torch.linalg.vecdot(left.detach().index_select(0, row), right.detach().index_select(0, col))
     matrix = _csr(crow, col, zeros, (left.size(0), right.size(0)))
     left, right = left.detach().contiguous(), right.detach()
     torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0, out=matrix)  # in place: a new matrix copies columns
