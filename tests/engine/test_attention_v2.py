@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
-from graphmend.engine import attention_v2
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.attention_v2 import attend_v2
-from graphs import DEVICES, directed, rng, undirected
+from graphs import directed, rng, undirected
+from sparse_patterns import devices, dtypes, halves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,8 +25,6 @@ GRAPHS = {
     "no edges": (torch.empty(2, 0, dtype=torch.long), 4),
 }
 graphs = pytest.mark.parametrize(("edge_index", "nodes"), GRAPHS.values(), ids=GRAPHS)
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-devices = pytest.mark.parametrize("device", DEVICES)
 SLOPE = 0.2
 
 
@@ -61,10 +59,10 @@ def ours(
     return attend_v2(adjacency, left, right, attention, adjacency.order(weight), slope)
 
 
-def assert_close(found: Tensor, wanted: Tensor, tolerance: float) -> None:
+def assert_close(actual: Tensor, wanted: Tensor, tolerance: float) -> None:
     """Up to errors relative to the largest number."""
     largest = wanted.abs().max().clamp(min=1.0) if wanted.numel() else torch.tensor(1.0)
-    torch.testing.assert_close(found.double().cpu() / largest, wanted / largest, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(actual.double().cpu() / largest, wanted / largest, atol=tolerance, rtol=tolerance)
 
 
 @devices
@@ -98,8 +96,8 @@ def compare_gradients(
         wanted = [leaves[k].requires_grad_() for k in variables]
         out = function(edge_index.to(where), *leaves)
         results.append([out, *torch.autograd.grad((out * seen.to(where, kind)).sum(), wanted)])
-    for found, expected in zip(results[1], results[0], strict=True):
-        assert_close(found, expected, 1e-10 if dtype == torch.float64 else 2e-4)
+    for actual, expected in zip(results[1], results[0], strict=True):
+        assert_close(actual, expected, 1e-10 if dtype == torch.float64 else 2e-4)
 
 
 @devices
@@ -135,12 +133,12 @@ def test_shared_projections_get_the_sum_of_both_gradients(dtype: torch.dtype, de
     expected = by_hand(edge_index, left.requires_grad_(), left, attention, weight)
     shared = left.detach().to(device, dtype).requires_grad_()
     out = ours(edge_index.to(device), shared, shared, attention.to(device, dtype), weight.to(device, dtype))
-    for found, wanted in zip(
+    for actual, wanted in zip(
         (out, *torch.autograd.grad(out.square().sum(), shared)),
         (expected, *torch.autograd.grad(expected.square().sum(), left)),
         strict=True,
     ):
-        assert_close(found, wanted, 1e-10 if dtype == torch.float64 else 1e-5)
+        assert_close(actual, wanted, 1e-10 if dtype == torch.float64 else 1e-5)
 
 
 @devices
@@ -169,8 +167,8 @@ def test_other_slopes(slope: float, device: str) -> None:
     left, right, weight = leaves
     out = ours(edge_index.to(device), left, right, attention.to(device), weight, slope)
     torch.testing.assert_close(out.cpu(), expected)
-    for found, grad in zip(torch.autograd.grad(out.square().sum(), leaves), wanted, strict=True):
-        torch.testing.assert_close(found.cpu(), grad)
+    for actual, grad in zip(torch.autograd.grad(out.square().sum(), leaves), wanted, strict=True):
+        torch.testing.assert_close(actual.cpu(), grad)
 
 
 @devices
@@ -187,21 +185,15 @@ def test_at_the_kink_the_slope_is_that_below_zero(shift: float, dtype: torch.dty
     for vector in (attention, attention.clone().requires_grad_()):  # by the blocks, and by autograd
         out = ours(edge_index, left, right, vector, weight)
         results.append(torch.autograd.grad(out[0].sum(), [left, right]))
-    for found, plain in zip(*results, strict=True):
-        torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-9)
+    for blocked, plain in zip(*results, strict=True):
+        torch.testing.assert_close(blocked, plain, rtol=1e-4, atol=1e-9)
 
 
-def test_blocks_cut_through_rows_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    edge_index, nodes = GRAPHS["hubs"]
-    given = inputs(edge_index, nodes, 2, 3)
-    results = []
-    for numbers in (1 << 19, 3):  # 600 edges are one block, or blocks of 256
-        monkeypatch.setattr(attention_v2, "CACHED", numbers)
-        left, right, attention, weight = (t.detach().requires_grad_() for t in given)
-        out = ours(edge_index, left, right, attention.detach(), weight)
-        results.append([out, *torch.autograd.grad(out.square().sum(), [left, right, weight])])
-    for found, wanted in zip(*results, strict=True):
-        torch.testing.assert_close(found, wanted)
+def test_blocks_cut_through_rows_without_a_trace() -> None:
+    """Vectors this wide come in blocks of 256 edges; every row has 29."""
+    edge_index = directed(30, density=1.1, isolated=0)
+    assert edge_index.size(1) > 3 * 256
+    compare_gradients(edge_index, inputs(edge_index, 30, 1, 4096), [0, 1, 3], torch.float64, "cpu")
 
 
 @devices
@@ -223,14 +215,17 @@ def test_gradients_that_are_asked_for_alone(asked: set[str], dtype: torch.dtype,
         torch.testing.assert_close(alone, together[name])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_short_floats_are_widened(dtype: torch.dtype) -> None:
+@devices
+@halves
+def test_half_precision_is_computed_in_single_precision(half: torch.dtype, device: str) -> None:
     edge_index = undirected(9)
-    left, right, attention, weight = (t.float() for t in inputs(edge_index, 9, 2, 3))
-    out = ours(edge_index, left.to(dtype), right, attention, weight)
-    assert out.dtype == dtype
-    expected = ours(edge_index, left.to(dtype).float(), right, attention, weight)
-    torch.testing.assert_close(out, expected.to(dtype))
+    left, right, attention, weight = (t.to(device, torch.float32) for t in inputs(edge_index, 9, 2, 3))
+    leaf = left.to(half).requires_grad_()
+    out = ours(edge_index.to(device), leaf, right, attention, weight)
+    assert out.dtype == half
+    expected = ours(edge_index.to(device), left.to(half).float(), right, attention, weight)
+    torch.testing.assert_close(out, expected.to(half))
+    assert torch.autograd.grad(out.float().sum(), leaf)[0].dtype == half
 
 
 @devices

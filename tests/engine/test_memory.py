@@ -1,150 +1,230 @@
-"""Memory that is kept between operations, and given back; in a process of its own, whose heap nobody else has used."""
+"""Whether a graph fits, and memory that is kept between operations and given back.
+
+The heap is watched in processes of their own, where nobody else has used it.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from graphmend.engine import memory as heap
-from graphmend.engine.memory import keeping_memory
-from graphmend.engine.memory_check import available_memory, check_memory
+from graphmend.engine import memory
+from graphmend.engine.memory import (
+    available_memory,
+    check_memory,
+    empty_like,
+    give_back_if_scarce,
+    keeping_memory,
+    needed_memory,
+)
+from graphmend.errors import GraphMendError
+from processes import run_python
+from sparse_patterns import devices
 
-CHOICE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-SCRIPT = """
-import json, resource, threading
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+MAY_CHOOSE_PAGES = HUGE_PAGES.exists() and "[madvise]" in HUGE_PAGES.read_text()
+CPU = torch.device("cpu")
+needs_glibc = pytest.mark.skipif(
+    platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="needs Linux with the GNU C library"
+)
+
+
+# ---------------------------------------------------------------- does it fit?
+
+
+def graph(nodes: int, columns: int = 8) -> torch.Tensor:
+    """Features that take no memory."""
+    return torch.empty(1, 1).expand(nodes, columns)
+
+
+def test_the_estimate_counts_features_activations_and_edges() -> None:
+    x = graph(1000)
+    base = needed_memory(x, 10_000, 16)
+    assert base == 4 * (3 * 1000 * 8 + 9 * 1000 * 16) + 10_000 * 48
+    assert needed_memory(x.double(), 10_000, 16) > base
+    for more in (needed_memory(graph(2000), 10_000, 16), needed_memory(x, 20_000, 16), needed_memory(x, 10_000, 32)):
+        assert more > base
+    assert needed_memory(x, 10_000, 0) == needed_memory(x, 10_000, 1)  # a model without weights still has activations
+
+
+def test_a_graph_that_cannot_fit_is_refused_with_the_numbers() -> None:
+    check_memory(graph(1000), 10_000, 16)
+    edges = 10**12
+    with pytest.raises(
+        GraphMendError, match=r"1000 nodes x 8 features and 1000000000000 edges needs about 44703\.\d GiB"
+    ):
+        check_memory(graph(1000), edges, 16)
+
+
+@devices
+def test_there_is_some_memory(device: str) -> None:
+    where = torch.device(device)
+    before = available_memory(where)
+    assert before > 0
+    if device == "cuda":
+        kept = torch.empty(1 << 28, dtype=torch.uint8, device=device)
+        assert available_memory(where) <= before - kept.numel() // 2
+        del kept
+        assert available_memory(where) > before - (1 << 27)  # torch keeps it, for this process
+
+
+def test_a_container_may_have_less_than_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)  # Linux says there what a container may use
+    assert available_memory(CPU) > 8000
+    (tmp_path / "memory.current").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 3000\ninactive_file 700\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory(CPU) > 8000
+    (tmp_path / "memory.max").write_text("8000\n")
+    assert available_memory(CPU) == 3700
+
+
+# ---------------------------------------------------------------- keeping memory
+
+
+COMMON = """
+import os
+environment = dict(os.environ)
+import json, resource, sys, threading
 from contextlib import suppress
+from pathlib import Path
 import torch
-from graphmend.engine import memory as heap
-from graphmend.engine.memory import LARGE, keeping_memory, relieve
+from graphmend.engine import memory
+from graphmend.engine.memory import empty_like, give_back_if_scarce, keeping_memory
+from graphmend.engine.tuning import LARGE_BLOCK
 
-def faults(keep):
-    # pages that were got from the system for large results, one after the other
-    with keeping_memory(keep):
-        torch.ones(LARGE // 2)
+assert dict(os.environ) == environment
+SMALL, LARGE = (torch.empty(1, 1).expand(nodes, 8) for nodes in (10, 10**6))
+
+def keeping(graph):
+    return keeping_memory(graph, 10, 16)
+
+def faults(graph, size=LARGE_BLOCK // 2):
+    # pages that were got from the system for results of 64 MiB, one after the other
+    with keeping(graph):
+        torch.ones(size)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(4):
-            torch.ones(LARGE // 2)
+            torch.ones(size)
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 
-found = {"anew": faults(False)}
+def huge_pages():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
+
+before = huge_pages()
+large = empty_like(torch.empty(1, 1).expand(1 << 13, 1 << 12)).zero_()
+seen = {"huge pages": huge_pages() - before}
+del large
+"""
+WATCHED = (
+    COMMON
+    + """
+seen |= {"small": faults(SMALL), "medium": faults(SMALL, LARGE_BLOCK // 8)}
 before = resident()
-found["kept"] = faults(True)
-found["left"] = (resident() - before) / LARGE
-with keeping_memory(True):
-    found["inner"], found["outer"] = faults(True), faults(False)
-thread = threading.Thread(target=lambda: found.update(thread=faults(True)))
+seen["large"] = faults(LARGE)
+seen["left"] = (resident() - before) / LARGE_BLOCK
+with keeping(LARGE):
+    seen["large inside"], seen["small inside"] = faults(LARGE), faults(SMALL)
+thread = threading.Thread(target=lambda: seen.update(thread=faults(LARGE)))
 thread.start()
 thread.join()
-with suppress(KeyboardInterrupt), keeping_memory(True):
-    torch.ones(LARGE // 2)
+with suppress(KeyboardInterrupt), keeping(LARGE):
+    torch.ones(LARGE_BLOCK // 2)
     raise KeyboardInterrupt
-found["left after an exception"] = (resident() - before) / LARGE
-with keeping_memory(True):
-    before_relief = resident()
-    torch.ones(LARGE // 2)
-    heap.LITTLE = 0.0
-    relieve()
-    found["enough is left"] = (resident() - before_relief) / LARGE
-    heap.LITTLE = 2.0
-    relieve()
-    found["little is left"] = (resident() - before_relief) / LARGE
-print(json.dumps(found))
+seen["left after an exception"] = (resident() - before) / LARGE_BLOCK
+with keeping(LARGE):
+    start = resident()
+    torch.ones(LARGE_BLOCK // 2)
+    give_back_if_scarce()
+    seen["enough is left"] = (resident() - start) / LARGE_BLOCK
+    memory.CONTAINER = Path(sys.argv[1])  # says that there is little
+    give_back_if_scarce()
+    seen["little is left"] = (resident() - start) / LARGE_BLOCK
+seen["after"] = faults(SMALL)
+print(json.dumps(seen))
 """
-
-
-@pytest.mark.skipif(
-    platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="needs Linux with the GNU C library"
 )
-def test_memory_is_used_again_inside_and_goes_back_at_the_end() -> None:
-    small_pages = {**os.environ, "THP_MEM_ALLOC_ENABLE": "0"}
-    command = [sys.executable, "-c", SCRIPT]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, env=small_pages).stdout
-    found = json.loads(out)
-    assert found["anew"] > 100  # they may be large ones all the same
-    for name in ("kept", "inner", "outer"):
-        assert found[name] < found["anew"] / 3, (name, found)
-    assert found["thread"] > found["anew"] / 3, found  # other threads have their memory elsewhere
-    assert max(found["left"], found["left after an exception"], found["little is left"]) < 1, found
-    assert found["enough is left"] > 1, found
 
 
-def test_results_outlive_it() -> None:
-    with keeping_memory(True):
+@pytest.fixture(scope="module")
+def heap(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """What happened to the heap of a process."""
+    container = tmp_path_factory.mktemp("container")
+    (container / "memory.max").write_text(str(10**12))
+    (container / "memory.current").write_text(str(10**12 - 10**9))
+    (container / "memory.stat").write_text("inactive_file 0\n")
+    seen: dict[str, float] = json.loads(run_python(WATCHED, str(container), THP_MEM_ALLOC_ENABLE="0"))
+    return seen
+
+
+@needs_glibc
+def test_a_large_graph_uses_its_memory_again(heap: dict[str, float]) -> None:
+    assert heap["small"] > 100  # those results are too large to be kept for a small graph; pages may be huge
+    for name in ("large", "large inside", "small inside"):
+        assert heap[name] < heap["small"] / 3, (name, heap)
+
+
+@needs_glibc
+def test_a_small_graph_uses_blocks_of_its_size_again(heap: dict[str, float]) -> None:
+    assert heap["medium"] < 1024, heap  # each of the four would be 4096 pages
+
+
+@needs_glibc
+def test_memory_goes_back_at_the_end(heap: dict[str, float]) -> None:
+    assert max(heap["left"], heap["left after an exception"]) < 1, heap
+    assert heap["after"] > heap["small"] / 3, heap
+
+
+@needs_glibc
+def test_memory_goes_back_when_the_system_runs_short(heap: dict[str, float]) -> None:
+    assert heap["enough is left"] > 1 > heap["little is left"], heap
+
+
+@needs_glibc
+def test_other_threads_have_their_memory_elsewhere(heap: dict[str, float]) -> None:
+    assert heap["thread"] > heap["small"] / 3, heap
+
+
+CHOSEN = COMMON + "print(json.dumps(seen | {'small': faults(SMALL), 'large': faults(LARGE)}))"
+
+
+@needs_glibc
+def test_limits_chosen_by_the_user_are_respected() -> None:
+    seen = json.loads(run_python(CHOSEN, THP_MEM_ALLOC_ENABLE="0", MALLOC_MMAP_THRESHOLD_="65536"))
+    assert seen["large"] > seen["small"] / 3 > 30, seen
+    assert seen["huge pages"] == 0 or not MAY_CHOOSE_PAGES, seen
+
+
+@pytest.mark.parametrize("nodes", [10, 10**6])
+def test_results_outlive_it(nodes: int) -> None:
+    with keeping_memory(graph(nodes), 10, 16):
         kept, gone = torch.ones(10**7), torch.zeros(10**7)
+        give_back_if_scarce()
         del gone
+    give_back_if_scarce()
     assert float(kept.sum()) == 10**7
 
 
-def test_large_graphs_keep_their_memory_where_there_is_room() -> None:
-    assert not check_memory(torch.empty(1000, 8), 10**4, 16)
-    large = torch.empty(1, 8).expand(10**6, 8)
-    assert check_memory(large, 10**6, 16)
-    assert not check_memory(
-        large, int(available_memory(large.device) / 48 / 1.2), 16
-    )  # it fits, without room for holes
+# ---------------------------------------------------------------- huge pages
 
 
-@pytest.mark.skipif(
-    not CHOICE.exists() or "[madvise]" not in CHOICE.read_text(), reason="Linux leaves no choice of huge pages here"
-)
-def test_large_tensors_lie_in_huge_pages_and_the_environment_is_as_it_was() -> None:
-    script = """
-import os
-before = dict(os.environ)
-import graphmend, torch
-assert dict(os.environ) == before
-large = torch.ones(1 << 25)
-lines = open("/proc/self/smaps_rollup").read().splitlines()
-print(next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages")))
-"""
-    for chosen, huge in (({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)):
-        environment = {**os.environ, **chosen}
-        out = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
-        )
-        assert (int(out.stdout) > 0) is huge
+@devices
+def test_a_new_tensor_is_contiguous_and_like_the_given_one(device: str) -> None:
+    for given in (torch.ones(3, 4), torch.ones(4, 3).t(), torch.ones(0, 3), torch.ones(1000, 1000).t()):
+        x = given.to(device)
+        out = empty_like(x).copy_(x)
+        assert out.is_contiguous() and out.device == x.device and out.dtype == x.dtype and torch.equal(out, x)
 
 
-@pytest.mark.skipif(
-    platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="needs Linux with the GNU C library"
-)
-def test_small_graphs_use_the_memory_of_the_last_one() -> None:
-    script = """
-import resource, torch
-from graphmend.engine.memory import keeping_memory
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(4):
-        with keeping_memory(False):
-            features = [torch.ones(1 << 22) for _ in range(3)]
-            del features
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults()
-print(faults())
-"""
-    small_pages = {**os.environ, "THP_MEM_ALLOC_ENABLE": "0"}
-    command = [sys.executable, "-c", script]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, env=small_pages).stdout
-    assert int(out) < 4096  # one of the twelve has as many pages
-
-
-def test_room_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "CONTAINER", tmp_path)
-    available, total = heap.room()
-    assert 0 < available < total
-    (tmp_path / "memory.current").write_text("5000\n")
-    (tmp_path / "memory.stat").write_text("anon 3000\ninactive_file 700\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert heap.room()[1] == total
-    (tmp_path / "memory.max").write_text("8000\n")
-    assert heap.room() == (3700, 8000)
+@needs_glibc
+@pytest.mark.skipif(not MAY_CHOOSE_PAGES, reason="Linux leaves no choice of pages here")
+def test_large_tensors_lie_in_huge_pages(heap: dict[str, float]) -> None:
+    assert heap["huge pages"] > 2048, heap  # in KiB

@@ -1,9 +1,10 @@
-"""The projection onto the budget against exact rational arithmetic."""
+"""The budget: the projection onto it against exact rational arithmetic, and discrete choices within it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmend.graph.budget import by_sorting, project
+from graphmend.engine.tuning import RECORDED_ENTRIES
+from graphmend.errors import GraphMendError
+from graphmend.graph.budget import bernoulli, by_sorting, check_budget, project, samples, top
 from graphs import DEVICES, rng
+from processes import run_python
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -131,11 +135,96 @@ def test_a_hundred_thousand_candidates(dtype: torch.dtype, device: str) -> None:
 
 def assert_like_sorted(project: Callable[[Tensor, float], Tensor], p: Tensor) -> None:
     out = project(p, 777)
-    ranked = (
-        p.double().sort(descending=True).values
-    )  # all within [0, 1]: gamma solves sum of the k largest - k gamma = B
+    # all within [0, 1]: gamma solves sum of the k largest - k gamma = B
+    ranked = p.double().sort(descending=True).values
     k = torch.arange(1, ranked.numel() + 1, device=p.device)
     gammas = (ranked.cumsum(0) - 777) / k
     gamma = gammas[(ranked > gammas).nonzero().max()]
     torch.testing.assert_close(out.double(), (p.double() - gamma).clamp(0, 1), rtol=0, atol=1e-6)
     assert abs(float(out.double().sum()) - 777) < 1e-3
+
+
+# ---------------------------------------------------------------- which budgets there are
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0, 0, 1, 10**9])
+def test_good_budgets(budget: float | int) -> None:
+    check_budget(budget)
+
+
+@pytest.mark.parametrize("budget", [1.3, -0.1, -1, float("nan"), "5", True, None])
+def test_bad_budgets(budget: Any) -> None:
+    with pytest.raises(GraphMendError, match="budget"):
+        check_budget(budget)
+
+
+# ---------------------------------------------------------------- discrete choices
+
+DRAWS = 4000
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_largest_that_are_wanted_at_all(device: str) -> None:
+    p = torch.tensor([0.2, 0.0, 0.9, 0.5, 0.0], device=device)
+    assert top(p, 2).tolist() == [False, False, True, True, False]
+    assert top(p, 5).tolist() == [True, False, True, True, False]
+    assert not top(p, 0).any() and top(p[:0], 3).shape == (0,)
+
+
+def draws(p: Tensor, budget: int, device: str) -> Tensor:
+    generator = torch.Generator(device).manual_seed(0)
+    return torch.stack(list(samples(p.to(device), budget, DRAWS, generator))).cpu()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("budget", [12, 30])
+def test_within_the_budget_the_probabilities_are_those_asked_for(budget: int, device: str) -> None:
+    p = torch.linspace(0, 1, 12)
+    drawn = draws(p, budget, device)
+    assert (drawn.float().mean(0) - p).abs().max() < 0.04
+    assert not drawn[:, 0].any() and drawn[:, -1].all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_too_much_is_lost_at_random(device: str) -> None:
+    p = torch.rand(16, generator=rng())
+    p[3], p[8:] = 0.0, 1.0
+    drawn = draws(p, 5, device)
+    assert (drawn.sum(1) == 5).all() and not drawn[:, 3].any()  # at least eight are drawn
+    certain = drawn[:, 8:].float().mean(0)
+    assert (certain - certain.mean()).abs().max() < 0.04
+    whole = torch.stack([(torch.rand(16, generator=rng(1 + k)) < p) for k in range(DRAWS)]).float()
+    expected = (whole * 5 / whole.sum(1, keepdim=True)).mean(0)  # each of those drawn stays equally likely
+    assert (drawn.float().mean(0) - expected).abs().max() < 0.04
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_none_and_nothing(device: str) -> None:
+    p, generator = torch.ones(3, device=device), torch.Generator(device)
+    assert list(samples(p, 2, 0, generator)) == []
+    assert [int(flips.sum()) for flips in samples(p, 0, 4, generator)] == [0, 0, 0, 0]
+    assert [flips.shape for flips in samples(p[:0], 0, 2, generator)] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_draws_come_from_the_generator_alone(device: str) -> None:
+    p, state = torch.rand(20, generator=rng()).to(device), torch.get_rng_state()
+    first, second, other = (bernoulli(p, 5, torch.Generator(device).manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, second) and not torch.equal(first, other)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+ASKED = """
+import torch
+from graphmend.graph.budget import project, samples
+p, generator = torch.rand(50, device="cuda"), torch.Generator("cuda")
+project(p, 5), list(samples(p, 5, 3, generator))  # sets the device up
+torch.cuda.set_sync_debug_mode("error")
+project(p, 5), list(samples(p, 5, 3, generator))
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_is_not_asked() -> None:
+    assert RECORDED_ENTRIES > 3 * 50
+    run_python(ASKED)  # in a process of its own: its mode would stay on for others

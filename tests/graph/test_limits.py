@@ -14,7 +14,7 @@ from graphmend import GTrans
 from graphmend.errors import GraphMendError
 from graphmend.graph.limits import Limits
 from graphmend.nn import GCN
-from graphs import rng, undirected
+from graphs import DEVICES, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,7 +38,10 @@ def bits(x: Tensor) -> Tensor:
 def moved(data: Data, limits: Limits, *, finish: bool = False) -> Tensor:
     x = data.x + torch.randn(N, COLUMNS, generator=rng(1)).to(data.x.dtype)
     place = x.data_ptr()
-    (limits.finish if finish else limits.project)(x, data.x)
+    if finish:
+        assert limits.finish(x, data.x) == (limits.binary is not None)
+    else:
+        limits.project(x, data.x)
     assert x.data_ptr() == place  # in place: the optimiser's own tensor
     return x
 
@@ -70,6 +73,24 @@ def test_ranges(dtype: torch.dtype) -> None:
     assert torch.equal(moved(data, Limits(minimum=torch.tensor(0), maximum=1)), free.clamp(0, 1))
     signs = moved(data, Limits(non_negative=mask(COLUMNS, 0, 3)))
     assert torch.equal(signs[:, [0, 3]], free[:, [0, 3]].clamp(min=0)) and torch.equal(signs[:, 1:3], free[:, 1:3])
+
+
+def test_a_projection_is_there_only_where_features_are_limited() -> None:
+    data = graph()
+    for limits in (Limits(), Limits(frozen_edges=torch.ones(data.num_edges, dtype=torch.bool))):
+        assert limits.projection(data.x) is None
+    project = Limits(maximum=0.25).projection(data.x)
+    assert project is not None
+    x = data.x.clone()
+    project(x)
+    assert torch.equal(x, data.x.clamp(max=0.25))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_limits_go_where_the_graph_is(device: str) -> None:
+    limits = Limits(frozen_nodes=mask(N, 1), minimum=torch.zeros(COLUMNS), maximum=2.0).to(torch.device(device))
+    assert limits.frozen_nodes.device.type == limits.minimum.device.type == device
+    assert limits.maximum == 2.0 and limits.binary is None
 
 
 def test_binary_columns_are_relaxed_then_rounded() -> None:

@@ -410,8 +410,7 @@ def test_sage_is_pygs_where_there_are_neighbours() -> None:
             theirs.lin_l.load_state_dict(ours.neighbour.state_dict())
             theirs.lin_r.load_state_dict(ours.root.state_dict())
     close(model(x, edge_index), last(first(x, edge_index).relu(), edge_index))
-    alone = model.convs[0](x, model._mean(x, edge_index[:, :0], None))
-    close(alone, x @ model.convs[0].root.weight.t())
+    close(model.embed(x, edge_index[:, :0]), (x @ model.convs[0].root.weight.t()).relu())
 
 
 # ---------------------------------------------------------------- what each has of its own
@@ -422,9 +421,9 @@ def test_sage_entries_divides_by_the_number_of_edges() -> None:
     weight = torch.tensor([0.5, 0.25, 0.0], dtype=torch.float64)
     model = Case("sage", {"mean": "entries"}).model()
     conv = model.convs[0]
-    out = conv(x, model._mean(x, edge_index, weight))[0]
+    out = model.embed(x, edge_index, weight)[0]
     messages = x @ conv.neighbour.weight.t() + conv.neighbour.bias
-    close(out, (0.5 * messages[1] + 0.25 * messages[2]) / 2 + x[0] @ conv.root.weight.t())
+    close(out, ((0.5 * messages[1] + 0.25 * messages[2]) / 2 + x[0] @ conv.root.weight.t()).relu())
 
 
 def test_released_gat_multiplies_after_the_softmax() -> None:

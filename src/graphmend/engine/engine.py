@@ -155,7 +155,8 @@ class Engine:
         """How everything so far was computed."""
         reasons = {}
         if self._maps is None:
-            reasons["shared_features"] = self.abilities.why_not_shared or f"mode is {self.mode!r}"
+            otherwise = "it has not been tried" if self.mode == "auto" else f"mode is {self.mode!r}"
+            reasons["shared_features"] = self.abilities.why_not_shared or otherwise
         elif not self._maps.is_used:
             reasons["shared_features"] = "no linear map of the features that narrows them comes first in the model"
         if not self._was_recorded and self.graph.x.is_cuda:
@@ -182,9 +183,10 @@ class Engine:
             return self._loss(self.graph.presence(flips)).total
         kept = p.clone()  # a recording reads p from where it is
         p.copy_(flips)
-        total = self._run("loss", self._loss).total.clone()
-        p.copy_(kept)
-        return total
+        try:
+            return self._run("loss", self._loss).total.clone()
+        finally:
+            p.copy_(kept)
 
     @torch.no_grad()
     def predict(self, flips: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.autograd import apply, needed_gradients
-from graphmend.engine.ops import gathered, hop, row_sums, sampled_product
+from graphmend.engine.ops import at_least_single, gathered, hop, row_sums, sampled_product
 
 __all__ = ["at_sources", "at_targets", "column_sums", "edge_softmax", "highest_score", "incoming_sum", "spmm"]
 
@@ -48,13 +48,14 @@ def spmm(adjacency: Adjacency, values: Tensor, x: Tensor) -> Tensor:
         values: One value per edge, in row order, of shape ``(E,)``.
         x: Node features of shape ``(N, F)``.
     """
-    out: Tensor = apply(_SpMM, adjacency, values.to(x.dtype), x)
-    return out
+    dtype = at_least_single(x.dtype)
+    out: Tensor = apply(_SpMM, adjacency, values.to(dtype), x.to(dtype))
+    return out.to(x.dtype)
 
 
 def column_sums(adjacency: Adjacency, values: Tensor) -> Tensor:
     """The sum of the values of each column, without a gradient."""
-    if values.dim() == 1 and values.device.type == "cpu":
+    if values.dim() == 1 and values.device.type == "cpu" and values.dtype == at_least_single(values.dtype):
         return values.new_zeros(adjacency.num_nodes).index_add_(0, adjacency.col, values)
     return row_sums(adjacency.transpose, adjacency.transposed(values))
 

@@ -20,6 +20,7 @@ from graphmend.engine.tuning import CACHED_NUMBERS, HUB_DEGREE
 
 __all__ = [
     "Pattern",
+    "at_least_single",
     "gathered",
     "has_triton",
     "hop",
@@ -57,6 +58,11 @@ def has_triton(device: torch.device) -> bool:
         and importlib.util.find_spec("triton") is not None
         and torch.cuda.get_device_capability(device) >= (7, 0)
     )
+
+
+def at_least_single(dtype: torch.dtype) -> torch.dtype:
+    """The type that sums and degrees are computed in: half precision has too few digits for them."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _takes_triton(values: Tensor) -> bool:
@@ -118,7 +124,7 @@ def _let_torch_warn() -> None:
 
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     r""":math:`\langle L_i, R_{col(k)} \rangle` for every entry ``k`` of row ``i``."""
-    crow, col, *_ = pattern
+    crow, col, row, _ = pattern
     if _takes_triton(left) and col.numel() > 0:
         from graphmend.engine.triton import spmm
 
@@ -126,6 +132,8 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     zeros = left.new_zeros(col.numel())  # read even with beta=0, so it must not hold NaN
     if col.numel() == 0:
         return zeros
+    if col.numel() > left.size(0) * right.size(0):  # repeated edges; torch would write past the end of its result
+        return torch.linalg.vecdot(left.detach().index_select(0, row), right.detach().index_select(0, col))
     matrix = _csr(crow, col, zeros, (left.size(0), right.size(0)))
     left, right = left.detach().contiguous(), right.detach()
     torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0, out=matrix)  # in place: a new matrix copies columns
@@ -142,6 +150,9 @@ def row_products(left: Tensor, right: Tensor) -> Tensor:
 def row_sums(pattern: Pattern, values: Tensor) -> Tensor:
     """The sum of the values of each row, for one value per entry, ``(E,)``, or several, ``(E, heads)``."""
     crow, _, row, _ = pattern
+    dtype = at_least_single(values.dtype)
+    if dtype != values.dtype:
+        return row_sums(pattern, values.to(dtype)).to(values.dtype)
     if values.dim() == 1 and _takes_triton(values):
         from graphmend.engine.triton import spmm
 

@@ -19,6 +19,7 @@ from graphmend.engine.autograd import apply, needed_gradients
 from graphmend.engine.cache import cached
 from graphmend.engine.neighbours import column_sums
 from graphmend.engine.ops import (
+    at_least_single,
     gathered,
     hop,
     inverse_root_degrees,
@@ -30,11 +31,6 @@ from graphmend.engine.ops import (
 )
 
 __all__ = ["Propagation", "at_least_single", "gcn_norm", "normalised", "pagerank"]
-
-
-def at_least_single(dtype: torch.dtype) -> torch.dtype:
-    """The type that sums and degrees are computed in: half precision has too few digits for them."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 class Propagation:

@@ -32,9 +32,12 @@ def why_features_are_not_shared(model: Backbone, surrogate: Surrogate, data: Dat
         data: A graph on which the loss can be computed, with a presence per edge as ``edge_weight``, or without.
         seed: Seed of the views; both ways get the same ones.
     """
-    plain = _loss_and_gradients(model, surrogate, data, seed, shared=False)
+    x, again = (data.x.detach().clone().requires_grad_() for _ in range(2))
+    plain = _loss_and_gradients(model, surrogate, data, x, seed, shared=False)
+    if x._version > 0 or not torch.equal(x, data.x):
+        return "the loss writes into the features"  # products computed before would not follow
     try:
-        shared = _loss_and_gradients(model, surrogate, data, seed, shared=True)
+        shared = _loss_and_gradients(model, surrogate, data, again, seed, shared=True)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     names = ("loss", "gradient of the features", "gradient of the edges")
@@ -46,9 +49,10 @@ def why_features_are_not_shared(model: Backbone, surrogate: Surrogate, data: Dat
     return None
 
 
-def _loss_and_gradients(model: Backbone, surrogate: Surrogate, data: Data, seed: int, *, shared: bool) -> list[Tensor]:
+def _loss_and_gradients(
+    model: Backbone, surrogate: Surrogate, data: Data, x: Tensor, seed: int, *, shared: bool
+) -> list[Tensor]:
     graph = copy.copy(data)
-    x = data.x.detach().clone().requires_grad_()
     maps, weight = LinearMaps(x), data.get("edge_weight")
     graph.x = SharedFeatures.of(maps) if shared else x
     variables = []

@@ -1,0 +1,144 @@
+"""Steps of features and edge variables against the formulas and torch's own optimizers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphmend.engine.linear_maps import RowGradient
+from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
+from graphmend.engine.tuning import STEP_NUMBERS
+from graphs import rng
+from sparse_patterns import devices, dtypes
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LARGE = (3 * STEP_NUMBERS["cpu"] // 1000 + 7, 1000)  # more than three blocks of rows
+
+
+def adam_by_hand(p: Tensor, gradients: list[Tensor], lr: float) -> Tensor:
+    mean, square = torch.zeros_like(p), torch.zeros_like(p)
+    for t, g in enumerate(gradients, 1):
+        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
+        p = p - lr * (mean / (1 - 0.9**t)) / ((square / (1 - 0.999**t)).sqrt() + 1e-8)
+    return p
+
+
+# ---------------------------------------------------------------- features
+
+
+@devices
+@dtypes
+def test_features_take_the_steps_of_adam(dtype: torch.dtype, device: str) -> None:
+    start = torch.randn(5, 3, generator=rng(), dtype=torch.float64)
+    gradients = list(torch.randn(4, 5, 3, generator=rng(1), dtype=torch.float64))
+    x = start.clone().to(device, dtype)
+    step = FeatureStep(x, 0.1)
+    norms = [step.take(RowGradient(g.to(device, dtype), None, None)) for g in gradients]
+    assert step.kind == "feature" and step.variable is x
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    expected = adam_by_hand(start, gradients, 0.1)
+    torch.testing.assert_close(x.double().cpu(), expected, rtol=tolerance, atol=tolerance)
+    for norm, gradient in zip(norms, gradients, strict=True):
+        assert float(norm) == pytest.approx(float(gradient.norm()), rel=1e-5)
+
+
+def test_it_is_torchs_own_adam() -> None:
+    x = torch.randn(5, 3, generator=rng())
+    theirs = x.clone().requires_grad_()
+    step, optimizer = FeatureStep(x, 0.01), torch.optim.Adam([theirs], lr=0.01)
+    for seed in range(5):
+        theirs.grad = torch.randn(5, 3, generator=rng(seed))
+        step.take(RowGradient(theirs.grad.clone(), None, None))
+        optimizer.step()
+    torch.testing.assert_close(x, theirs.detach())
+
+
+def test_a_gradient_may_come_in_parts() -> None:
+    direct, narrow = torch.randn(5, 3, generator=rng(1)), torch.randn(5, 2, generator=rng(2))
+    weights = torch.randn(2, 3, generator=rng(3))
+    start = torch.randn(5, 3, generator=rng())
+    for gradient, dense in (
+        (RowGradient(direct, narrow, weights), direct + narrow @ weights),
+        (RowGradient(None, narrow, weights), narrow @ weights),
+        (RowGradient(None, None, None), torch.zeros(5, 3)),
+    ):
+        ours, expected = start.clone(), start.clone()
+        norm = FeatureStep(ours, 0.1).take(gradient)
+        FeatureStep(expected, 0.1).take(RowGradient(dense, None, None))
+        torch.testing.assert_close(ours, expected)
+        torch.testing.assert_close(norm, dense.norm())
+
+
+def test_blocks_of_rows_leave_no_trace_and_are_told_once_they_are_done() -> None:
+    x = torch.randn(LARGE, generator=rng())
+    gradient = torch.randn(LARGE, generator=rng(1))
+    expected = x - 0.1 * gradient / (gradient.abs() + 1e-8)  # the first step of Adam
+    blocks, original = [], x.clone()
+
+    def after(start: int, stop: int) -> None:
+        blocks.append((start, stop))
+        assert not torch.equal(x[start:stop], original[start:stop]) and torch.equal(x[stop:], original[stop:])
+
+    norm = FeatureStep(x, 0.1).take(RowGradient(gradient, None, None), after)
+    torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
+    assert float(norm) == pytest.approx(float(gradient.double().norm()), rel=1e-5)
+    assert len(blocks) > 3 and [start for start, _ in blocks[1:]] == [stop for _, stop in blocks[:-1]]
+    assert blocks[0][0] == 0 and blocks[-1][1] == LARGE[0]
+
+
+def test_features_are_brought_back_into_their_limits() -> None:
+    x = torch.zeros(3, 2)
+
+    def project(x: Tensor) -> None:
+        x.clamp_(-0.25, 0.25)
+
+    step = FeatureStep(x, 0.5, project)
+    step.take(RowGradient(torch.tensor([[1.0, -1.0]]).expand(3, 2).contiguous(), None, None))
+    assert x.tolist() == [[-0.25, 0.25]] * 3
+
+
+def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
+    gradient = torch.ones(3, 2)
+    gradient[1, 1] = torch.nan
+    assert FeatureStep(torch.zeros(3, 2), 0.5).take(RowGradient(gradient, None, None)).isnan()
+
+
+def test_features_that_want_a_gradient_may_take_a_step() -> None:
+    x = torch.zeros(3, 2, requires_grad=True)
+    FeatureStep(x, 0.5).take(RowGradient(torch.ones(3, 2), None, None))
+    assert x.is_leaf and x.requires_grad
+    torch.testing.assert_close(x.detach(), torch.full((3, 2), -0.5))
+
+
+# ---------------------------------------------------------------- edge variables
+
+
+@pytest.mark.parametrize("name", EDGE_UPDATES)
+def test_updates(name: str) -> None:
+    gradients = list(torch.randn(4, 6, generator=rng(), dtype=torch.float64) * 1e-7)  # where 1e-8 matters
+    start = torch.rand(6, generator=rng(1), dtype=torch.float64)
+    p = start.clone()
+    update = EDGE_UPDATES[name](p, 0.1)
+    for g in gradients:
+        update(g)
+    expected = {
+        "adam": adam_by_hand(start, gradients, 0.1),
+        "sign": start - sum(0.1 * g / (g.abs() + 1e-8) for g in gradients),
+        "gradient": start - 0.1 * sum(gradients),
+    }[name]
+    torch.testing.assert_close(p, expected, rtol=1e-9, atol=1e-12)
+    assert not torch.equal(p, start)
+
+
+@devices
+@pytest.mark.parametrize("name", EDGE_UPDATES)
+def test_edge_variables_are_projected_in_place(name: str, device: str) -> None:
+    """A public re-implementation rebinds the tensor after making its optimizer, and the variables never move."""
+    p = torch.full((4,), 0.5, device=device)
+    place, gradient = p.data_ptr(), torch.tensor([1.0, -1.0, 3.0, 0.0], device=device)
+    step = EdgeStep(p, EDGE_UPDATES[name](p, 0.25), lambda p: p.clamp(0.375, 0.625))
+    norm = step.take(gradient)
+    assert step.kind == "edge" and step.variable is p and p.data_ptr() == place
+    torch.testing.assert_close(p, torch.tensor([0.375, 0.625, 0.375, 0.5], device=device))
+    assert float(norm) == pytest.approx(float(gradient.norm()))

@@ -1,0 +1,96 @@
+"""Every complaint about a graph names the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from graphmend.engine.adjacency import Adjacency
+from graphmend.errors import GraphMendError
+from graphmend.graph.checks import check_graph, check_no_duplicates, is_finite
+from graphs import labelled
+
+
+def changed(**values: Any) -> Callable[[], Any]:
+    """A good graph with other attributes."""
+
+    def make() -> Data:
+        data = labelled(6)
+        for name, value in values.items():
+            data[name] = value
+        return data
+
+    return make
+
+
+def with_entry(value: float) -> torch.Tensor:
+    x = torch.ones(6, 2)
+    x[1, 1] = value
+    return x
+
+
+edges = torch.tensor([[0, 1], [1, 2]])
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "another kind of graph": (HeteroData, "must be a torch_geometric.data.Data"),
+    "no features": (changed(x=None), "no feature tensor x .*; set data.x"),
+    "a list": (changed(x=[[1.0]]), "no feature tensor x"),
+    "sparse": (changed(x=torch.eye(6).to_sparse()), r"pass a dense tensor, x\.to_dense\(\)"),
+    "one dimension": (changed(x=torch.ones(6)), r"two dimensions, nodes x features \(got shape \(6,\)\)"),
+    "integers": (changed(x=torch.ones(6, 2).long()), r"floating-point \(got torch.int64\); convert it"),
+    "no rows": (changed(x=torch.ones(0, 2), num_nodes=0), "the graph is empty"),
+    "no columns": (changed(x=torch.ones(6, 0)), "the nodes have no features"),
+    "NaN": (changed(x=with_entry(torch.nan)), r"1 non-finite values, first x\[1, 1\] = nan; replace or impute"),
+    "infinity": (changed(x=with_entry(-torch.inf)), r"first x\[1, 1\] = -inf"),
+    "no edge list": (changed(edge_index=None), "no edge_index tensor"),
+    "flat edges": (changed(edge_index=torch.arange(6)), r"shape \(2, edges\) \(got \(6,\)\)"),
+    "short edges": (changed(edge_index=edges.int()), r"torch.int64 \(got torch.int32\); convert it"),
+    "no edges": (changed(edge_index=edges[:, :0]), "the graph has no edges"),
+    "a node too high": (changed(edge_index=edges + 5), "names node 7, but the nodes are 0 to 5"),
+    "a node too low": (changed(edge_index=edges - 1), "names node -1"),
+    "too few weights": (changed(edge_weight=torch.ones(1)), r"edge_weight has shape \(1,\)"),
+    "whole weights": (
+        changed(edge_index=edges, edge_weight=torch.tensor([1, 2])),
+        "edge_weight must be floating-point",
+    ),
+    "weights of NaN": (changed(edge_index=edges, edge_weight=torch.tensor([1.0, torch.nan])), "non-finite values"),
+    "a list of weights": (changed(edge_index=edges, edge_weight=[1.0, 2.0]), "edge_weight must be a tensor"),
+    "too few labels": (changed(y=torch.arange(5)), r"y has shape \(5,\) but the graph 6 nodes"),
+    "a wrong number of nodes": (changed(num_nodes=7), "x has 6 rows but num_nodes is 7"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD)
+def test_bad_graphs(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(GraphMendError, match=message):
+        check_graph(make())
+
+
+def test_good_graphs() -> None:
+    check_graph(labelled(6))
+    check_graph(changed(y=None, edge_index=edges, edge_weight=torch.ones(2).double(), num_nodes=6)())
+    check_graph(changed(x=torch.ones(6, 2, dtype=torch.bfloat16))())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_features_and_edges_lie_on_one_device() -> None:
+    data = labelled(6)
+    data.x = data.x.cuda()
+    with pytest.raises(GraphMendError, match=r"x is on cuda:0 but edge_index on cpu; move the graph"):
+        check_graph(data)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_finite_or_not(dtype: torch.dtype) -> None:
+    assert is_finite(torch.ones(3, 2, dtype=dtype))
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        assert not is_finite(with_entry(bad).to(dtype))
+
+
+def test_repeated_edges_are_named() -> None:
+    check_no_duplicates(Adjacency(torch.tensor([[1, 0, 2], [3, 1, 4]]), 5))
+    with pytest.raises(GraphMendError, match=r"2 edges more than once, first 1 -> 3; merge them with data\.coalesce"):
+        check_no_duplicates(Adjacency(torch.tensor([[1, 0, 1, 2, 2], [3, 1, 3, 4, 4]]), 5))

@@ -1,0 +1,102 @@
+"""Copies of a graph with other edges, and small graphs to try a model on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphmend.errors import GraphMendError
+from graphmend.graph.edits import (
+    SAMPLE_EDGES,
+    edge_attribute_names,
+    edge_attributes,
+    sample,
+    with_more_edges,
+    without_edges,
+)
+from graphs import labelled, rng, undirected
+
+
+def graph(n: int = 20) -> Data:
+    data = labelled(n)
+    data.edge_weight = torch.rand(data.num_edges, generator=rng(1))
+    data.edge_attr = torch.arange(3.0 * data.num_edges).view(-1, 3)
+    data.edge_label_index = data.edge_index[:, :4]  # pairs of nodes, not edges
+    data.name = "a graph"
+    return data
+
+
+def test_which_attributes_belong_to_edges() -> None:
+    data = graph()
+    assert edge_attribute_names(data) == ["edge_attr", "edge_weight"]
+    attributes = edge_attributes(data)
+    assert list(attributes) == ["edge_index", "edge_attr", "edge_weight"]
+    assert torch.equal(attributes["edge_index"], data.edge_index.t())
+    assert list(edge_attributes(data, ["edge_weight", "gone"])) == ["edge_index", "edge_weight"]
+
+
+def test_edges_are_removed_with_what_belongs_to_them() -> None:
+    data = graph()
+    before = data.clone()
+    keep = torch.arange(data.num_edges) % 3 > 0
+    out = without_edges(data, keep)
+    assert torch.equal(out.edge_index, data.edge_index[:, keep])
+    assert torch.equal(out.edge_weight, data.edge_weight[keep]) and torch.equal(out.edge_attr, data.edge_attr[keep])
+    assert out.x is data.x and out.y is data.y and out.edge_label_index is data.edge_label_index
+    assert torch.equal(data.edge_index, before.edge_index) and torch.equal(data.edge_weight, before.edge_weight)
+
+
+def test_new_edges_have_weight_1() -> None:
+    data = graph()
+    data.edge_attr = data.edge_attr[:, :1]
+    longer = torch.cat([data.edge_index, torch.tensor([[0, 1], [2, 3]])], dim=1)
+    out = with_more_edges(data, longer)
+    assert out.edge_index is longer
+    assert torch.equal(out.edge_weight, torch.cat([data.edge_weight, torch.ones(2)]))
+    assert torch.equal(out.edge_attr, torch.cat([data.edge_attr, torch.ones(2, 1)]))
+
+
+def test_the_same_list_keeps_attributes_of_any_width() -> None:
+    data = graph()
+    other = data.edge_index.clone()
+    out = with_more_edges(data, other)
+    assert out.edge_index is other and out.edge_attr is data.edge_attr and data.edge_index is not other
+
+
+def test_what_nobody_can_know_is_refused() -> None:
+    data = graph()
+    longer = torch.cat([data.edge_index, torch.tensor([[0], [2]])], dim=1)
+    with pytest.raises(GraphMendError, match=r"nobody knows their edge_attr \(3 values each\); use space='existing'"):
+        with_more_edges(data, longer)
+    with pytest.raises(GraphMendError, match="2 edges are missing from the edge list; give absent edges the weight 0"):
+        with_more_edges(data, data.edge_index[:, 2:])
+
+
+# ---------------------------------------------------------------- small graphs
+
+
+def test_a_small_graph_is_its_own_sample() -> None:
+    data = graph()
+    assert data.num_edges <= SAMPLE_EDGES and sample(data) is data
+
+
+def test_a_sample_holds_some_nodes_and_all_edges_between_them() -> None:
+    edge_index = undirected(400, density=0.05)
+    x = torch.arange(400.0).view(-1, 1)  # tells nodes apart
+    data = Data(x=x, edge_index=edge_index, edge_weight=edge_index.sum(0).float(), y=torch.arange(400))
+    assert data.num_edges > SAMPLE_EDGES
+    small = sample(data)
+    nodes = small.y
+    assert 0 < nodes.numel() < 400 and torch.equal(small.x[:, 0], nodes.float())
+    back = nodes[small.edge_index]
+    inside = torch.isin(edge_index, nodes).all(0)
+    assert sorted(back.t().tolist()) == sorted(edge_index[:, inside].t().tolist())
+    assert torch.equal(small.edge_weight, back.sum(0).float())
+    assert small.num_edges >= SAMPLE_EDGES // 2
+
+
+def test_a_sample_is_the_same_every_time_and_draws_from_nobody() -> None:
+    data = Data(x=torch.zeros(400, 1), edge_index=undirected(400, density=0.05), y=torch.arange(400))
+    state = torch.get_rng_state()
+    assert torch.equal(sample(data).y, sample(data).y) and torch.equal(torch.get_rng_state(), state)
