@@ -198,7 +198,9 @@ def test_blocks_cut_through_rows_without_a_trace() -> None:
 
 @devices
 @dtypes
-@pytest.mark.parametrize("asked", [{"left"}, {"right"}, {"weight"}, {"left", "weight"}], ids=" and ".join)
+@pytest.mark.parametrize(
+    "asked", [{"left"}, {"right"}, {"weight"}, {"left", "weight"}], ids=lambda names: " and ".join(sorted(names))
+)
 def test_gradients_that_are_asked_for_alone(asked: set[str], dtype: torch.dtype, device: str) -> None:
     edge_index = directed(9)
     names, given = ("left", "right", "weight"), inputs(edge_index, 9, 2, 3)

@@ -75,14 +75,15 @@ class Task:
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
 
     def relaxed(self, flips: EdgeFlips | None = None) -> RelaxedGraph:
-        """The graph with its features, and edges that may flip, as variables."""
-        return RelaxedGraph(self.data, flips, weighted=self.require_frozen().takes_edge_weights)
+        """The graph with its features, and edges that may flip, as variables, if they fit into the memory."""
+        frozen = self.require_frozen()
+        entries = (self.data if flips is None else flips).edge_index.size(1)
+        check_memory(self.data.x, entries, frozen.width)
+        return RelaxedGraph(self.data, flips, weighted=frozen.takes_edge_weights)
 
     def engine(self, surrogate: Surrogate, graph: RelaxedGraph) -> Engine:
-        """An engine for a loss on the variables of a graph, once it is clear that they fit into the memory."""
-        frozen = self.require_frozen()
-        entries = graph.edge_index.size(1)
-        check_memory(graph.x, entries, frozen.width)
+        """An engine for a loss on the variables of a graph."""
+        frozen, entries = self.require_frozen(), graph.edge_index.size(1)
         key = surrogate.signature()
         abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
         if graph.x.is_cuda:
@@ -168,11 +169,16 @@ class Adapter(ABC):
         original = task.model
         with FrozenGNN(original, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode):
             pass  # does it run on this graph at all?
-        task.model = copy.deepcopy(original)
-        with untouched_rng(task.seed):
+        try:
+            task.model = copy.deepcopy(original)
+        except Exception as error:
+            raise GraphMendError(
+                f"the model cannot be copied ({error}), but {type(self).__name__} changes it"
+            ) from error
+        with untouched_rng(task.seed), torch.inference_mode(False), torch.enable_grad():
             change = self._attempt(task)
         model = original if isinstance(change, Stopped) else task.model
-        with FrozenGNN(model, task.data, seed=task.seed, mode=task.mode) as frozen:
+        with FrozenGNN(model, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode) as frozen:
             return _finish(task, frozen, change)
 
     def _attempt(self, task: Task) -> Change | Stopped:

@@ -97,14 +97,15 @@ class GTrans(Adapter):
         history, limits, original = task.history, task.limits, task.data.x
         graph = task.relaxed(self._flips(task))  # lines 1-3: X' = X and p = 0
         cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges
-        cycle += self.feature_steps * [FeatureStep(graph.x, self.lr_feature, limits.projection(original))]
+        if self.feature_steps > 0:
+            cycle += self.feature_steps * [FeatureStep(graph.x, self.lr_feature, limits.projection(original))]
         if graph.flips is not None:
             cycle += self.edge_steps * [self._edge_step(graph.flips)]
         with task.engine(surrogate_of(self.surrogate), graph) as engine:
             for t in history.steps(self.steps, self.time_limit):  # line 4
                 step = cycle[t % len(cycle)]
                 history.add(t, step.kind, engine.descend(step))
-            if history.read() and limits.finish(graph.x, original):
+            if history.read() and self.feature_steps > 0 and limits.finish(graph.x, original):
                 engine.features_changed()
             draws = torch.Generator(device=graph.x.device)
             draws.set_state(task.generator.get_state())

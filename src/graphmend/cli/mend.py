@@ -119,7 +119,7 @@ def mend(
             method = _adapter(adapter, _surrogate(spec, data), settings)
             call = {"limits": _limits(data, **bounds), "seed": seed, "mode": mode, "progress": not quiet and not json_}
             result = _adapt(method, net, data, **call)
-            report = {**record, **_report(result, data), "provenance": provenance(where)}
+            report = {**record, **_report(result, net, data), "provenance": provenance(where)}
             _write(result, out, path.stem)
             write_text(target, json.dumps(report, indent=2) + "\n")
         reports.append(report)
@@ -180,14 +180,14 @@ def _limits(data: Data, *, minimum: float | None, maximum: float | None, binary:
     )
 
 
-def _report(result: Adaptation, data: Data) -> dict[str, Any]:
+def _report(result: Adaptation, net: nn.Module, data: Data) -> dict[str, Any]:
     report = {
         **result.summary(),
         "history": [asdict(step) for step in result.history],
         "candidates": [asdict(candidate) for candidate in result.candidates],
     }
     if data.get("y") is not None and data.get("test_mask") is not None:
-        before = Identity()(result.model, data).logits
+        before = Identity()(net, data).logits
         report["test"] = {
             "before": scores(before, data.y, data.test_mask),
             "after": scores(result.logits, data.y, data.test_mask),

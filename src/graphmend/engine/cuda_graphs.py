@@ -24,7 +24,7 @@ from graphmend.engine.cache import without_cache
 __all__ = ["Recorder"]
 
 _LOG = logging.getLogger(__name__)
-_WARM: set[tuple[Any, ...]] = set()  # what has run before: its kernels are compiled, its libraries set up
+_WARM: set[int] = set()  # hashes of what has run before: its kernels are compiled, its libraries set up
 T = TypeVar("T")
 
 
@@ -78,6 +78,7 @@ class Recorder:
     def __init__(self, model: nn.Module, generators: list[torch.Generator], kernels: tuple[Any, ...]) -> None:
         self.model, self.generators, self.kernels = model, generators, kernels
         self.failure: str | None = None  #: why nothing is recorded any more
+        self.is_failure_lasting = True  #: whether the model is the reason, and not the moment
         self._tapes: dict[str, tuple[torch.cuda.CUDAGraph, Any]] = {}
         self._has_lock = False
 
@@ -86,17 +87,18 @@ class Recorder:
         if self.failure is not None:
             return function()
         if name not in self._tapes:
-            key = (name, torch.is_grad_enabled(), *self.kernels)
+            key = hash((name, torch.is_grad_enabled(), *self.kernels))
             if key not in _WARM:
                 _WARM.add(key)
                 return function()
             self._has_lock = self._has_lock or _RECORDING.acquire(blocking=False)
             if not self._has_lock:
-                self.failure = "another thread is recording"
+                self.failure, self.is_failure_lasting = "another thread is recording", False
                 return function()
             try:
                 self._tapes[name] = self._record(function)
             except Exception as error:
+                self.is_failure_lasting = not isinstance(error, torch.OutOfMemoryError)
                 self.give_up(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
                 return function()
         tape, result = self._tapes[name]

@@ -9,6 +9,7 @@ next graph of the same model. With ``mode="eager"`` all of it is off.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from graphmend.engine.linear_maps import LinearMaps, RowGradient
 from graphmend.engine.memory import give_back_if_scarce, keeping_memory
 from graphmend.engine.optimizers import EdgeStep, FeatureStep
 from graphmend.engine.shared_features import SharedFeatures
+from graphmend.engine.trials import scalar
 from graphmend.engine.tuning import RECORDED_ENTRIES
 from graphmend.errors import GraphMendError, require
 
@@ -59,21 +61,23 @@ class Variables(Protocol):
 
 @dataclass
 class Abilities:
-    """What was found out about a model and a loss, for the next graph; ``None`` has not been tried yet."""
+    """What trials have shown about a model and a loss, for the next graph."""
 
-    why_not_shared: str | None = None
     is_sharing_tried: bool = False
-    why_not_recorded: str | None = None
+    why_not_shared: str | None = None  #: ``None`` if it was tried and works
     is_recording_verified: bool = False
+    why_not_recorded: str | None = None
+    is_pure: bool = False  #: whether the loss was seen to leave the graph as it is
 
 
-class Report(NamedTuple):
+@dataclass(frozen=True)
+class Report:
     """How an adaptation was computed, and why not faster."""
 
     shared_features: bool = False
     stacked_views: bool = False
     recorded: bool = False
-    reasons: dict[str, str] = {}  # noqa: RUF012
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 class Measured(NamedTuple):
@@ -160,10 +164,17 @@ class Engine:
         elif not self._maps.is_used:
             reasons["shared_features"] = "no linear map of the features that narrows them comes first in the model"
         if not self._was_recorded and self.graph.x.is_cuda:
-            large = "too few steps were taken" if self._edges < RECORDED_ENTRIES else "the graph is large"
-            reasons["recorded"] = self.abilities.why_not_recorded or large
+            reasons["recorded"] = self._why_not_recorded()
         stacked = bool(getattr(self.model, "stacked_views", False))
         return Report(self._maps is not None and self._maps.is_used, stacked, self._was_recorded, reasons)
+
+    def _why_not_recorded(self) -> str:
+        if self.mode != "auto":
+            return f"mode is {self.mode!r}"
+        if self._edges >= RECORDED_ENTRIES:
+            return "the graph is large"
+        failure = None if self._recorder is None else self._recorder.failure
+        return self.abilities.why_not_recorded or failure or "too few steps were taken"
 
     def descend(self, step: FeatureStep | EdgeStep) -> Measured:
         """Take a step down the loss along ``step.variable``; the loss is that before the step."""
@@ -218,14 +229,19 @@ class Engine:
             self._maps.begin_loss()
         presence = self.graph.presence() if presence is None else presence
         graph = self.graph.as_data(self._features(), presence)
+        tensors = {} if self.abilities.is_pure else _with_clones(graph)
         try:
             terms = self.surrogate.terms(self.model, graph, self.generator)
             require(len(terms) > 0, "the surrogate has no terms; return at least one")
-            scalars = {name: _scalar(value, graph.x.device) for name, value in terms.items()}
+            scalars = {name: scalar(value, graph.x.device) for name, value in terms.items()}
         except (GraphMendError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+        written = [name for name, (tensor, version) in tensors.items() if tensor._version != version]
+        if written:
+            raise Stopped(f"the surrogate writes into data.{written[0]}; let it work on a copy")
+        self.abilities.is_pure = True
         total = torch.stack(list(scalars.values())).sum()
         return _Loss(total, {name: value.detach() for name, value in scalars.items()}, self._maps)
 
@@ -250,7 +266,7 @@ class Engine:
             )
 
         gradient = _differentiated(loss.total, "features; set feature_steps=0", differentiate)
-        if maps is None or keep or step.project is not None:
+        if maps is None or maps is not self._maps or keep or step.project is not None:
             norm = step.take(gradient)
             self.features_changed()
             return norm
@@ -287,7 +303,9 @@ class Engine:
         result = self._recorder(name, function)
         self._was_recorded = self._was_recorded or self._recorder.has_recordings
         if self._recorder.failure is not None:
-            self.abilities.why_not_recorded = self._recorder.failure
+            self._was_recorded = False
+            if self._recorder.is_failure_lasting:
+                self.abilities.why_not_recorded = self._recorder.failure
         return result
 
     def _recorded_loss(self) -> _Loss:
@@ -305,7 +323,9 @@ class Engine:
         difference = abs(float(plain.total.detach()) - replayed)
         for generator, state in zip(generators, after, strict=True):
             generator.set_state(state)
-        if difference <= 1e-4 * max(1.0, abs(replayed)) or replayed != replayed:
+        if not math.isfinite(difference):  # nothing can be compared, and the step will be refused
+            return loss
+        if difference <= 1e-4 * max(1.0, abs(replayed)):
             self.abilities.is_recording_verified = True
             return loss
         self._was_recorded = False
@@ -314,8 +334,13 @@ class Engine:
         return plain
 
 
-def _scalar(value: Any, device: torch.device) -> Tensor:
-    return value.reshape(()) if isinstance(value, Tensor) else torch.as_tensor(value, device=device).reshape(())
+def _with_clones(graph: Data) -> dict[str, tuple[Tensor, int]]:
+    """Replace the user's tensors in a graph by clones; all tensors of it with their versions."""
+    for name, value in graph.to_dict().items():
+        if isinstance(value, Tensor) and name not in ("x", "edge_index", "edge_weight"):
+            graph[name] = value.clone()
+    tensors = {name: value for name, value in graph.to_dict().items() if isinstance(value, Tensor) and name != "x"}
+    return {name: (value, value._version) for name, value in tensors.items()}
 
 
 def _differentiated(loss: Tensor, what: str, differentiate: Callable[[Tensor], T]) -> T:

@@ -36,7 +36,7 @@ class RowGradient(NamedTuple):
     def rows(self, start: int, stop: int, out: Tensor) -> Tensor:
         """Some of its rows, in ``out`` or where they already are."""
         if self.narrow is None or self.weights is None:
-            return out.zero_() if self.direct is None else self.direct[start:stop]
+            return out.zero_() if self.direct is None else self.direct[start:stop].contiguous()  # as Adam wants it
         torch.mm(self.narrow[start:stop], self.weights, out=out)
         return out if self.direct is None else out.add_(self.direct[start:stop])
 
@@ -95,7 +95,7 @@ class LinearMaps:
         return entry.out
 
     def begin_loss(self) -> None:
-        """Forget the variables of the last loss; products of weights that it did not use were made for one call."""
+        """Forget the variables of the last loss."""
         for entry in self._maps.values():
             entry.leaf = None
 

@@ -110,12 +110,12 @@ def _product(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
 
 def _csr(crow: Tensor, col: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
     """A torch matrix over the same memory. CUDA reads strided values as if they were contiguous."""
-    _let_torch_warn()
+    _silence_csr_warning()
     return torch.sparse_csr_tensor(crow, col, values, size, check_invariants=False)
 
 
 @functools.cache
-def _let_torch_warn() -> None:
+def _silence_csr_warning() -> None:
     """Torch says once per process that CSR matrices are in beta; users of GraphMend do not need to know."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -133,7 +133,8 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     if col.numel() == 0:
         return zeros
     if col.numel() > left.size(0) * right.size(0):  # repeated edges; torch would write past the end of its result
-        return torch.linalg.vecdot(left.detach().index_select(0, row), right.detach().index_select(0, col))
+        products: Tensor = torch.linalg.vecdot(left.detach().index_select(0, row), right.detach().index_select(0, col))
+        return products
     matrix = _csr(crow, col, zeros, (left.size(0), right.size(0)))
     left, right = left.detach().contiguous(), right.detach()
     torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0, out=matrix)  # in place: a new matrix copies columns

@@ -98,7 +98,7 @@ class Adam:
     def __call__(self, grad: Tensor) -> None:
         """Take one step."""
         self.steps += 1
-        _adam(self.p, grad, self.mean, self.square, self.steps, self.lr)
+        _adam(self.p, grad.contiguous(), self.mean, self.square, self.steps, self.lr)
 
 
 def sign_step(grad: Tensor, lr: float) -> Tensor:

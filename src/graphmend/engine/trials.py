@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone, Surrogate
-from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.linear_maps import LinearMaps, RowGradient
 from graphmend.engine.shared_features import SharedFeatures
 
-__all__ = ["why_features_are_not_shared"]
+__all__ = ["scalar", "total_of", "why_features_are_not_shared"]
 
-_LOG = logging.getLogger(__name__)
+_ROWS = 4096  # rows of a gradient that are compared at a time
 _TOLERANCE = 1e-3  # of the norm of a gradient; a gradient that takes another way differs by far more
 
 
@@ -32,26 +32,31 @@ def why_features_are_not_shared(model: Backbone, surrogate: Surrogate, data: Dat
         data: A graph on which the loss can be computed, with a presence per edge as ``edge_weight``, or without.
         seed: Seed of the views; both ways get the same ones.
     """
-    x, again = (data.x.detach().clone().requires_grad_() for _ in range(2))
-    plain = _loss_and_gradients(model, surrogate, data, x, seed, shared=False)
+    x = data.x.detach().clone().requires_grad_()
+    plain = _gradients(model, surrogate, data, x, seed, shared=False)
     if x._version > 0 or not torch.equal(x, data.x):
         return "the loss writes into the features"  # products computed before would not follow
     try:
-        shared = _loss_and_gradients(model, surrogate, data, again, seed, shared=True)
+        shared = _gradients(model, surrogate, data, data.x.detach().clone().requires_grad_(), seed, shared=True)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    names = ("loss", "gradient of the features", "gradient of the edges")
-    for name, a, b in zip(names, plain, shared, strict=True):
-        scale = max(float(torch.linalg.vector_norm(a)), 1e-6)
-        difference = float(torch.linalg.vector_norm(a - b))
-        if not difference <= _TOLERANCE * scale:
+    for name, (scale, difference) in {
+        "loss": _compared(plain.loss, shared.loss),
+        "gradient of the features": _compared_rows(plain.features, shared.features, x),
+        "gradient of the edges": _compared(plain.edges, shared.edges),
+    }.items():
+        if not difference <= _TOLERANCE * max(scale, 1e-6):
             return f"the {name} differs by {difference:.1e} of {scale:.1e}"
     return None
 
 
-def _loss_and_gradients(
-    model: Backbone, surrogate: Surrogate, data: Data, x: Tensor, seed: int, *, shared: bool
-) -> list[Tensor]:
+class _Gradients(NamedTuple):
+    loss: Tensor
+    features: RowGradient
+    edges: Tensor
+
+
+def _gradients(model: Backbone, surrogate: Surrogate, data: Data, x: Tensor, seed: int, *, shared: bool) -> _Gradients:
     graph = copy.copy(data)
     maps, weight = LinearMaps(x), data.get("edge_weight")
     graph.x = SharedFeatures.of(maps) if shared else x
@@ -59,21 +64,41 @@ def _loss_and_gradients(
     if weight is not None:
         graph.edge_weight = weight.detach().clone().requires_grad_()
         variables.append(graph.edge_weight)
-    loss = _seeded(lambda generator: _total(surrogate.terms(model, graph, generator)), x.device, seed)
+    loss = _seeded(lambda generator: total_of(surrogate.terms(model, graph, generator), x.device), x.device, seed)
+    none = torch.zeros((), dtype=x.dtype, device=x.device)
     if not loss.requires_grad:
-        return [loss.detach(), torch.zeros(()), torch.zeros(())]
+        return _Gradients(loss.detach(), RowGradient(None, None, None), none)
     edges = torch.autograd.grad(loss, variables, allow_unused=True, retain_graph=True) if variables else ()
     if shared:
-        features = maps.gradient(loss).rows(0, x.size(0), torch.empty_like(x))
+        features = maps.gradient(loss)
     else:
-        direct = torch.autograd.grad(loss, x, allow_unused=True)[0]
-        features = torch.zeros_like(x) if direct is None else direct
-    for_edges = edges[0] if edges and edges[0] is not None else torch.zeros(())
-    return [loss.detach(), features, for_edges]
+        features = RowGradient(torch.autograd.grad(loss, x, allow_unused=True)[0], None, None)
+    return _Gradients(loss.detach(), features, edges[0] if edges and edges[0] is not None else none)
 
 
-def _total(terms: dict[str, Any]) -> Tensor:
-    return torch.stack([torch.as_tensor(value).reshape(()) for value in terms.values()]).sum()
+def _compared(a: Tensor, b: Tensor) -> tuple[float, float]:
+    """The norm of a tensor, and that of its difference to another one."""
+    return float(torch.linalg.vector_norm(a)), float(torch.linalg.vector_norm(a - b))
+
+
+def _compared_rows(a: RowGradient, b: RowGradient, x: Tensor) -> tuple[float, float]:
+    """The same for gradients of features, a block of rows at a time."""
+    norms = []
+    for start in range(0, x.size(0), _ROWS):
+        stop = min(start + _ROWS, x.size(0))
+        norms.append(_compared(*(gradient.rows(start, stop, torch.empty_like(x[start:stop])) for gradient in (a, b))))
+    scale, difference = (math.hypot(*parts) for parts in zip(*norms, strict=True))
+    return scale, difference
+
+
+def total_of(terms: Mapping[str, Any], device: torch.device) -> Tensor:
+    """The sum of the terms of a loss."""
+    return torch.stack([scalar(value, device) for value in terms.values()]).sum()
+
+
+def scalar(value: Any, device: torch.device) -> Tensor:
+    """A number as a tensor without dimensions."""
+    return value.reshape(()) if isinstance(value, Tensor) else torch.as_tensor(value, device=device).reshape(())
 
 
 def _seeded(function: Callable[[torch.Generator], Tensor], device: torch.device, seed: int) -> Tensor:

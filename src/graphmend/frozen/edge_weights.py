@@ -18,6 +18,7 @@ from torch_geometric.nn.aggr import SumAggregation
 
 from graphmend.errors import UnsupportedLayerError
 from graphmend.frozen.call import Caller
+from graphmend.frozen.convs.edges import computing_sums_at_once
 from graphmend.frozen.convs.registry import weighted_forward, why_unsupported
 from graphmend.graph.edits import without_edges
 
@@ -30,6 +31,12 @@ def patched(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> A
         for _, conv in convolutions(model):
             stack.enter_context(_forward_as(conv, weighted_forward(conv, presence)))
         return caller(data)
+
+
+def patched_plainly(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
+    """The same with every sum over neighbours computed at once, for models that look at it before they map it."""
+    with computing_sums_at_once():
+        return patched(model, caller, data, presence)
 
 
 def native(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
@@ -70,6 +77,7 @@ def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
     reasons = [why_unsupported(conv) for _, conv in convolutions(model)]
     if reasons and not any(reasons):
         yield patched
+        yield patched_plainly
     if caller.accepts(weight_name(caller, data)):
         yield native
     if any(reasons) and all(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -28,6 +30,16 @@ from graphmend.frozen.wiring import signature, wiring_of
 from graphmend.graph.edits import with_more_edges
 
 __all__ = ["FrozenGNN"]
+
+
+_LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
+_LOCKS_LOCK = threading.Lock()
+
+
+def _lock_of(model: nn.Module) -> threading.RLock:
+    """One thread at a time freezes a model; another one waits."""
+    with _LOCKS_LOCK:
+        return _LOCKS.setdefault(model, threading.RLock())
 
 
 class FrozenGNN:
@@ -71,6 +83,8 @@ class FrozenGNN:
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
         with ExitStack() as stack:
+            stack.enter_context(_lock_of(self.module))
+            stack.callback(self.__dict__.pop, "_trials", None)  # it refers to this object, and both to a graph
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(untouched_rng(self._seed))
@@ -91,7 +105,6 @@ class FrozenGNN:
     ) -> None:
         assert self._stack is not None
         stack, self._stack = self._stack, None
-        del self._trials  # it refers to this object, and both to a graph
         stack.__exit__(kind, error, trace)
 
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -152,6 +165,7 @@ class FrozenGNN:
     @property
     def way(self) -> Way:
         """How edges get weights, one of the functions of :mod:`graphmend.frozen.edge_weights`."""
+        self._caller()
         return self._trials.way()
 
     @property
@@ -171,6 +185,7 @@ class FrozenGNN:
 
     def abilities(self, surrogate: Any, key: Hashable) -> Abilities:
         """What is known about this model with a loss; whether features can be shared is tried on a few nodes."""
+        self._caller()
         return self._trials.abilities(surrogate, key)
 
     @contextmanager

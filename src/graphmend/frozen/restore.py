@@ -76,6 +76,8 @@ def plain(data: Data) -> Data:
         for name, value in data.to_dict().items():
             if isinstance(value, Tensor) and (value.is_inference() or value.requires_grad):
                 out[name] = value.clone() if value.is_inference() else value.detach()
+        if isinstance(data.edge_index, Tensor) and out.edge_index is data.edge_index:
+            out.edge_index = data.edge_index.detach()  # a new object: what is known about the edges lasts for one call
     return out
 
 

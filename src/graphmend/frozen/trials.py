@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,8 +23,9 @@ from graphmend.errors import GraphMendError, require
 from graphmend.frozen.call import Caller
 from graphmend.frozen.edge_weights import Way, filtered, native, ways
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
+from graphmend.frozen.restore import untouched_rng
 from graphmend.frozen.wiring import OwnEmbed, Wiring
-from graphmend.graph.edits import sample, without_edges
+from graphmend.graph.edits import reordered, sample, without_edges
 
 if TYPE_CHECKING:
     from graphmend.frozen.frozen import FrozenGNN
@@ -52,6 +53,7 @@ class Trials:
         self.frozen, self.model, self.whole, self.wiring = frozen, model, data, wiring
         self._embedding, self._seed = embedding, seed
         self._small: Data | None = None
+        self._reacts_to_edges = False
 
     @property
     def data(self) -> Data:
@@ -68,17 +70,22 @@ class Trials:
     def run_once(self) -> None:
         """Does the model run on the graph at all, and does it write into its input?"""
         if self.wiring.written is None:
-            try:
-                self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
-                self.wiring.runs_on_sample = True
-            except Exception as error:  # a model for this very graph, or one that does not run
-                _LOG.debug("no trials on a sample: %s", _first_line(error))
-                self.wiring.runs_on_sample = False
-                self.wiring.written = self._written_on_the_whole_graph()
+            with untouched_rng(self._seed):
+                self._run_for_the_first_time()
+        assert self.wiring.written is not None
         require(
             "edge_index" not in self.wiring.written,
             "the model writes into the edge_index it is given; make it work on a copy",
         )
+
+    def _run_for_the_first_time(self) -> None:
+        try:
+            self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
+            self.wiring.runs_on_sample = True
+        except Exception as error:  # a model for this very graph, or one that does not run
+            _LOG.debug("no trials on a sample: %s", _first_line(error))
+            self.wiring.runs_on_sample = False
+            self.wiring.written = self._written_on_the_whole_graph()
 
     def _written_on_the_whole_graph(self) -> tuple[str, ...]:
         try:
@@ -116,16 +123,22 @@ class Trials:
 
     def way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed."""
-        if self.wiring.way is None:
+        if self.wiring.way is not None:
+            return self.wiring.way
+        with untouched_rng(self._seed):
             candidates = ways(self.model, self.forward, self.data)
-            self.wiring.way = next((way for way in candidates if self._is_exact(way, self.forward)), filtered)
-        return self.wiring.way
+            way = next((way for way in candidates if self._is_exact(way, self.forward)), filtered)
+        if self._reacts_to_edges:  # otherwise the trial says nothing, and another one is made next time
+            self.wiring.way = way
+        return way
 
     @torch.no_grad()
     def _is_exact(self, way: Way, caller: Caller) -> bool:
-        data = self.data
+        """Whether outputs and gradients of features are right, for edges in any order, as those that are added have."""
+        generator = torch.Generator(device=self.data.x.device).manual_seed(self._seed)
+        order = torch.randperm(self.data.edge_index.size(1), generator=generator, device=self.data.x.device)
+        data = reordered(self.data, order)
         source, target = data.edge_index
-        generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
         dropped = torch.rand(source.numel(), generator=generator, device=data.x.device) < 0.5
         dropped |= (source != target).cumsum(0) == 1  # the first edge, so that the smallest graph drops one
         keep = ~(dropped & (source != target))
@@ -137,19 +150,24 @@ class Trials:
                 (whole, way(self.model, caller, fresh(data), ones)),
                 (part, way(self.model, caller, fresh(data), keep.to(ones.dtype))),
             ]
+            slope = _slope(data, lambda graph: caller(fresh(graph)))
+            slope_with_weights = _slope(data, lambda graph: way(self.model, caller, fresh(graph), ones))
         except Exception as error:  # the model does not take weights this way
             _LOG.debug("%s does not work for %s: %s", way.__name__, type(self.model).__name__, error)
             return False
+        self._reacts_to_edges = not torch.equal(whole, part)
         # small beside the effect of the edges, and rounding beside the output
         tolerance = (1e-7 if ones.dtype == torch.float64 else 1e-3) * (whole - part).abs().max()
         tolerance = tolerance + 100 * torch.finfo(ones.dtype).eps * whole.abs().max()
-        return all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
+        steep = (slope - slope_with_weights).abs().max() > 1e-2 * slope.abs().max()  # a lost path is off by far more
+        return not bool(steep) and all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
 
     def embedding(self) -> OwnEmbed | Tap:
         """Where Z comes from."""
         if self.wiring.embedding is None:
-            own = self._embedding is None and self._has_own_embed()
-            self.wiring.embedding = OwnEmbed() if own else self._find_tap()
+            with untouched_rng(self._seed):
+                own = self._embedding is None and self._has_own_embed()
+                self.wiring.embedding = OwnEmbed() if own else self._find_tap()
         return self.wiring.embedding
 
     def _has_own_embed(self) -> bool:
@@ -201,7 +219,8 @@ class Trials:
             graph.x = SharedFeatures.of(LinearMaps(self.data.x))
             ones = torch.ones(graph.edge_index.size(1), dtype=graph.x.dtype, device=graph.x.device)
             try:
-                self.way()(self.model, self.forward, self.frozen.fresh(graph), ones)
+                with untouched_rng(self._seed):
+                    self.way()(self.model, self.forward, self.frozen.fresh(graph), ones)
                 self.wiring.takes_shared_features = True
             except Exception as error:
                 _LOG.debug("features are not shared: %s", _first_line(error))
@@ -220,7 +239,7 @@ class Trials:
                 weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
                 views.append(Data(x=x, edge_index=data.edge_index, edge_weight=weight))
             try:
-                with self.frozen.on(data):
+                with untouched_rng(self._seed), self.frozen.on(data):
                     apart = [self.frozen.embed(view.x, view.edge_index, view.edge_weight) for view in views]
                     self.wiring.stacks_views = all(map(_is_close, apart, self.frozen.embed_stacked(views)))
             except Exception as error:
@@ -232,7 +251,8 @@ class Trials:
         """What is known about the model with a loss, after a trial with shared features."""
         known = self.wiring.abilities.setdefault(key, Abilities())
         if not known.is_sharing_tried:
-            known.why_not_shared = self._why_not_shared(surrogate)
+            with untouched_rng(self._seed):
+                known.why_not_shared = self._why_not_shared(surrogate)
             known.is_sharing_tried = True
         return known
 
@@ -249,6 +269,17 @@ class Trials:
             except Exception as error:  # a loss for this very graph, or one that does not work at all
                 reason = _first_line(error)
         return reason
+
+
+def _slope(data: Data, run: Callable[[Data], Tensor]) -> Tensor:
+    """The gradient of the squared output for the features; zeros where the model has none."""
+    graph = copy.copy(data)
+    with torch.enable_grad():
+        x = data.x.detach().clone().requires_grad_()
+        graph.x = x.clone()
+        out = run(graph)
+        grad = torch.autograd.grad(out.square().sum(), x, allow_unused=True)[0] if out.requires_grad else None
+    return torch.zeros_like(x) if grad is None else grad
 
 
 def cannot_run(data: Data, error: Exception) -> str:

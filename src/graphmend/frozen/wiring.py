@@ -22,6 +22,8 @@ from graphmend.frozen.embedding import Tap
 
 __all__ = ["OwnEmbed", "Wiring", "signature", "wiring_of"]
 
+_FEW = 8  # entries of a list or tuple that are looked at
+
 
 class OwnEmbed:
     """Z comes from the model's own ``embed`` method."""
@@ -54,17 +56,20 @@ def signature(model: nn.Module, data: Data, embedding: str | None) -> Hashable:
     """All that the findings depend on: structure, settings and hooks of the model, and the kind of the graph."""
     layers = tuple((name, type(module), _settings(module)) for name, module in model.named_modules())
     attributes = tuple((name, _kind(value)) for name, value in sorted(data.to_dict().items()))
-    return layers, attributes, embedding
+    has_loops = bool((data.edge_index[0] == data.edge_index[1]).any())  # a model may remove them
+    return layers, attributes, has_loops, embedding
 
 
 def _settings(module: nn.Module) -> tuple[Any, ...]:
-    """Plain attributes, how many hooks there are, and which functions it has, a ``forward`` of its own among them."""
+    """Plain attributes, which hooks there are, and which functions it has, a ``forward`` of its own among them."""
     settings: list[Any] = []
     for name, value in vars(module).items():
         if isinstance(value, (bool, int, float, str, type(None))) and name != "training":
             settings.append((name, value))
         elif isinstance(value, dict) and "hooks" in name:
-            settings.append((name, len(value)))
+            settings.append((name, tuple(value)))  # their numbers, which are never used again
+        elif isinstance(value, (list, tuple)) and len(value) <= _FEW:
+            settings.append((name, repr(value)))
         elif inspect.isroutine(value):
             settings.append((name, id(value)))
     return tuple(settings)

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 
-__all__ = ["edge_attribute_names", "edge_attributes", "sample", "with_more_edges", "without_edges"]
+__all__ = ["edge_attribute_names", "edge_attributes", "reordered", "sample", "with_more_edges", "without_edges"]
 
 SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to cost nothing
 
@@ -76,4 +76,15 @@ def sample(data: Data) -> Data:
     chosen = torch.randint(edges, (SAMPLE_EDGES,), generator=generator).to(data.edge_index.device)
     nodes = torch.zeros(data.x.size(0), dtype=torch.bool, device=data.edge_index.device)
     nodes[data.edge_index[:, chosen].reshape(-1)] = True
+    source, target = data.edge_index
+    nodes[source[source == target][:1]] = True  # a self-loop, if there are any
     return data.subgraph(nodes)
+
+
+def reordered(data: Data, order: Tensor) -> Data:
+    """A copy of ``data`` with its edges in another order."""
+    out = copy.copy(data)
+    out.edge_index = data.edge_index[:, order]
+    for name in edge_attribute_names(data):
+        out[name] = data[name][order]
+    return out

@@ -52,7 +52,7 @@ class _Unread(NamedTuple):
     number: int
     kind: str
     measured: Measured
-    end: float | torch.cuda.Event
+    end: torch.cuda.Event | None  #: None if it is read at once
 
 
 class History:
@@ -94,7 +94,7 @@ class History:
 
     def add(self, index: int, kind: str, measured: Measured) -> None:
         """Note a step; raises :class:`Stopped` at one whose loss or gradient is not finite."""
-        self._unread.append(_Unread(index, kind, measured, self.seconds if self._is_watched else _event()))
+        self._unread.append(_Unread(index, kind, measured, None if self._is_watched else _event()))
         if self._is_watched:
             self.read()
 
@@ -143,10 +143,9 @@ class History:
             raise Stopped("the surrogate loss of every discrete graph is not finite")
         return None if self._best is None else self._best[1]
 
-    def _seconds_until(self, end: float | torch.cuda.Event) -> float:
-        if isinstance(end, float):
-            return end
-        assert self._start_event is not None
+    def _seconds_until(self, end: torch.cuda.Event | None) -> float:
+        if end is None or self._start_event is None:  # its numbers have just been read, so it has ended
+            return self.seconds
         return float(self._start_event.elapsed_time(end)) / 1000.0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +18,7 @@ from graphmend.engine.propagation import at_least_single
 from graphmend.engine.shared_features import METADATA, as_tensor, placeholder
 from graphmend.errors import require
 
-__all__ = ["FLOOR", "Aggregated", "Edges", "power"]
+__all__ = ["FLOOR", "Aggregated", "Edges", "computing_sums_at_once", "power"]
 
 FLOOR = 1e-12
 """A degree up to this counts as 0: its inverse square would overflow single precision in a gradient."""
@@ -85,6 +87,19 @@ class Edges(NamedTuple):
         return incoming_sum(self.adjacency, self.presence)
 
 
+_IS_LAZY: ContextVar[bool] = ContextVar("graphmend_lazy_sums", default=True)
+
+
+@contextmanager
+def computing_sums_at_once() -> Iterator[None]:
+    """Inside, sums over neighbours are computed before any linear map, for models that need the real ones."""
+    token = _IS_LAZY.set(False)
+    try:
+        yield
+    finally:
+        _IS_LAZY.reset(token)
+
+
 class Aggregated(Tensor):
     r"""What a linear hop makes of features, not computed yet.
 
@@ -99,6 +114,8 @@ class Aggregated(Tensor):
     @classmethod
     def of(cls, x: Tensor, hop: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
         """``hop(x, None)``; the second argument is a constant vector that the hop adds to every row of its result."""
+        if not _IS_LAZY.get():
+            return hop(as_tensor(x), None)
         self: Aggregated = placeholder(cls, x, x.size(0))  # type: ignore[assignment]
         self._x, self._hop, self._result = x, hop, None
         return self
@@ -126,7 +143,8 @@ class Aggregated(Tensor):
 
 
 def _computed(x: Aggregated) -> Tensor:
-    if x._result is None:
+    lacks_gradient = x._result is not None and torch.is_grad_enabled() and not x._result.requires_grad
+    if x._result is None or lacks_gradient:  # it may have been computed under no_grad before
         x._result = x._hop(as_tensor(x._x), None)
     return x._result
 
