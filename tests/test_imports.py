@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "results": {"engine", "graph", "io"},
     "adapters": {"engine", "frozen", "graph", "io", "nn", "results", "surrogates", "transforms"},
     "metrics": set(),
-    "datasets": {"engine", "io", "metrics", "transforms"},
+    "datasets": {"engine", "graph", "io", "metrics", "transforms"},
     "training": {"datasets", "frozen", "metrics", "transforms"},
 }
 """Every room of the library with the rooms that it may know."""

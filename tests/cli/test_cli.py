@@ -173,7 +173,7 @@ def test_changed_labels_and_masks_are_not_taken_for_the_same_work(work: Path, tm
     data = load_graph(work / "one.npz")
     graph, out = tmp_path / "g.npz", tmp_path / "out"
     command = ["mend", "--model", str(work / "gcn.safetensors"), "--graph", str(graph), "--out", str(out), "--json"]
-    found = []
+    reports = []
     for change in ("nothing", "y", "train_mask"):
         if change == "y":
             data.y = (data.y + 1) % 3
@@ -181,9 +181,9 @@ def test_changed_labels_and_masks_are_not_taken_for_the_same_work(work: Path, tm
             data.train_mask = data.val_mask.clone()
         save_graph(graph, data)
         result = run(app, [*command, "--label-mask", "train_mask", "--lr-feature", "0.1", "--steps", "2"])
-        found.append(json.loads(result.stdout)[0])
-    assert found[0]["test"]["before"] != found[1]["test"]["before"]
-    assert found[1]["loss_first"] != found[2]["loss_first"]
+        reports.append(json.loads(result.stdout)[0])
+    assert reports[0]["test"]["before"] != reports[1]["test"]["before"]
+    assert reports[1]["loss_first"] != reports[2]["loss_first"]
 
 
 def test_features_alone_are_mended_where_edges_cannot_be(

@@ -63,8 +63,8 @@ class Adjacency:
         return adjacency
 
     def _keep_for(self, edge_index: Tensor) -> None:
-        key = id(edge_index)
-        _CACHE[key] = (weakref.ref(edge_index, lambda _: _CACHE.pop(key, None)), edge_index._version, self)
+        key, cache = id(edge_index), _CACHE  # the lambda may run when the process ends and modules are empty
+        cache[key] = (weakref.ref(edge_index, lambda _: cache.pop(key, None)), edge_index._version, self)
 
     def derive(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What another module computes from this pattern alone, once; it must not refer to the adjacency itself.
