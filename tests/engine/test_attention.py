@@ -110,7 +110,9 @@ def test_other_slopes(slope: float, device: str) -> None:
 
 @devices
 @dtypes
-@pytest.mark.parametrize("asked", [{"h"}, {"source"}, {"target"}, {"weight"}, {"h", "weight"}], ids=" and ".join)
+@pytest.mark.parametrize(
+    "asked", [{"h"}, {"source"}, {"target"}, {"weight"}, {"h", "weight"}], ids=lambda names: " and ".join(sorted(names))
+)
 def test_gradients_that_are_asked_for_alone(asked: set[str], dtype: torch.dtype, device: str) -> None:
     edge_index = directed(9)
     names, given = ("h", "source", "target", "weight"), inputs(edge_index, 9, 2, 3)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.engine.engine import Abilities, Engine, Report, Stopped
+from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import Adam, EdgeStep, FeatureStep
+from graphmend.engine.report import Abilities, Report, Stopped
 from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.errors import GraphMendError
 from graphmend.graph.budget import project

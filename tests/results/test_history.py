@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from graphmend.engine.engine import Measured, Stopped
+from graphmend.engine.report import Measured, Stopped
 from graphmend.results.history import History, Step
 from graphs import DEVICES
 

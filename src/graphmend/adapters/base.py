@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.engine.engine import MODES, Engine, Report, Stopped
+from graphmend.engine.engine import MODES, Engine
 from graphmend.engine.memory import check_memory
+from graphmend.engine.report import Report, Stopped
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain, untouched_rng

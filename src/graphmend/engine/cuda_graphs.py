@@ -24,7 +24,6 @@ from graphmend.engine.cache import without_cache
 __all__ = ["Recorder"]
 
 _LOG = logging.getLogger(__name__)
-_WARM: set[int] = set()  # hashes of what has run before: its kernels are compiled, its libraries set up
 T = TypeVar("T")
 
 
@@ -63,6 +62,8 @@ def _record_nothing(tape: torch.cuda.CUDAGraph, device: int, pool: Any = None) -
 
 
 _POOLS: weakref.WeakKeyDictionary[nn.Module, dict[int, _Pool]] = weakref.WeakKeyDictionary()
+_WARM: weakref.WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+"""What has run before: its kernels are compiled, its libraries set up."""
 _RECORDING = threading.Lock()  # held by one recorder at a time: they share a stream and memory
 
 
@@ -87,9 +88,9 @@ class Recorder:
         if self.failure is not None:
             return function()
         if name not in self._tapes:
-            key = hash((name, torch.is_grad_enabled(), *self.kernels))
-            if key not in _WARM:
-                _WARM.add(key)
+            key, warm = (name, torch.is_grad_enabled(), *self.kernels), _WARM.setdefault(self.model, set())
+            if key not in warm:
+                warm.add(key)
                 return function()
             self._has_lock = self._has_lock or _RECORDING.acquire(blocking=False)
             if not self._has_lock:

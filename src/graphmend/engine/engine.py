@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,19 +25,16 @@ from graphmend.engine.cuda_graphs import Recorder
 from graphmend.engine.linear_maps import LinearMaps, RowGradient
 from graphmend.engine.memory import give_back_if_scarce, keeping_memory
 from graphmend.engine.optimizers import EdgeStep, FeatureStep
+from graphmend.engine.report import Abilities, Measured, Report, Stopped
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import scalar
 from graphmend.engine.tuning import RECORDED_ENTRIES
 from graphmend.errors import GraphMendError, require
 
-__all__ = ["MODES", "Abilities", "Engine", "Measured", "Report", "Stopped", "Variables"]
+__all__ = ["MODES", "Engine", "Variables"]
 
 MODES = ("auto", "eager")
 T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """The loss cannot be followed any further; the message says why."""
 
 
 class Variables(Protocol):
@@ -57,34 +54,6 @@ class Variables(Protocol):
     def as_data(self, x: Tensor, presence: Tensor | None) -> Data:
         """The graph with these features and edge weights."""
         ...
-
-
-@dataclass
-class Abilities:
-    """What trials have shown about a model and a loss, for the next graph."""
-
-    is_sharing_tried: bool = False
-    why_not_shared: str | None = None  #: ``None`` if it was tried and works
-    is_recording_verified: bool = False
-    why_not_recorded: str | None = None
-    is_pure: bool = False  #: whether the loss was seen to leave the graph as it is
-
-
-@dataclass(frozen=True)
-class Report:
-    """How an adaptation was computed, and why not faster."""
-
-    shared_features: bool = False
-    stacked_views: bool = False
-    recorded: bool = False
-    reasons: dict[str, str] = field(default_factory=dict)
-
-
-class Measured(NamedTuple):
-    """Numbers of one step, on the device: the terms of the loss, the norm of the gradient, the sum of ``p``."""
-
-    terms: tuple[str, ...]
-    values: Tensor
 
 
 @dataclass

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import caching, sharing_gradients
-from graphmend.engine.engine import Abilities
+from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import GraphMendError, UnsupportedLayerError, listed, require

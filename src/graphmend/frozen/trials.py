@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.engine.engine import Abilities
 from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.errors import GraphMendError, require

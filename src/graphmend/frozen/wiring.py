@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.engine.engine import Abilities
+from graphmend.engine.report import Abilities
 from graphmend.frozen.edge_weights import Way
 from graphmend.frozen.embedding import Tap
 

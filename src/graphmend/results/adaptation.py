@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.engine.engine import Report
+from graphmend.engine.report import Report
 from graphmend.results.history import Candidate, Step
 from graphmend.results.patch import Patch
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphmend.engine.engine import Measured, Stopped
+from graphmend.engine.report import Measured, Stopped
 from graphmend.progress import track
 
 __all__ = ["Candidate", "History", "Step"]

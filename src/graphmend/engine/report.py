@@ -1,0 +1,42 @@
+"""What the engine learns about a model and a loss, and what it tells about its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+__all__ = ["Abilities", "Measured", "Report", "Stopped"]
+
+
+class Stopped(Exception):
+    """The loss cannot be followed any further; the message says why."""
+
+
+@dataclass
+class Abilities:
+    """What trials have shown about a model and a loss, for the next graph."""
+
+    is_sharing_tried: bool = False
+    why_not_shared: str | None = None  #: ``None`` if it was tried and works
+    is_recording_verified: bool = False
+    why_not_recorded: str | None = None
+    is_pure: bool = False  #: whether the loss was seen to leave the graph as it is
+
+
+@dataclass(frozen=True)
+class Report:
+    """How an adaptation was computed, and why not faster."""
+
+    shared_features: bool = False
+    stacked_views: bool = False
+    recorded: bool = False
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+class Measured(NamedTuple):
+    """Numbers of one step, on the device: the terms of the loss, the norm of the gradient, the sum of ``p``."""
+
+    terms: tuple[str, ...]
+    values: Tensor
