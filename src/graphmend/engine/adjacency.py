@@ -60,8 +60,8 @@ class Adjacency:
         return adjacency
 
     def _keep_for(self, edge_index: Tensor) -> None:
-        key = id(edge_index)
-        _CACHE[key] = (weakref.ref(edge_index, lambda _: _CACHE.pop(key, None)), edge_index._version, self)
+        key, cache = id(edge_index), _CACHE  # at the end of a program the name may be gone before the tensor
+        cache[key] = (weakref.ref(edge_index, lambda _: cache.pop(key, None)), edge_index._version, self)
 
     def copies(self, edge_index: Tensor, number: int) -> Tensor:
         """The edge list of a graph of so many disjoint copies of this one; its adjacency is known without sorting."""
