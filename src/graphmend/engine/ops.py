@@ -126,7 +126,7 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     if col.numel() == 0:
         return zeros
     if col.numel() > left.size(0) * right.size(0):  # repeated edges; torch would write past the end of its result
-        return torch.linalg.vecdot(left.detach().index_select(0, row), right.detach().index_select(0, col))
+        return row_products(left.detach().index_select(0, row), right.detach().index_select(0, col))
     matrix = _csr(crow, col, zeros, (left.size(0), right.size(0)))
     left, right = left.detach().contiguous(), right.detach()
     torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0, out=matrix)  # in place: a new matrix copies columns
