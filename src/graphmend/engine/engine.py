@@ -27,7 +27,7 @@ from graphmend.engine.memory import give_back_if_scarce, keeping_memory
 from graphmend.engine.optimizers import EdgeStep, FeatureStep
 from graphmend.engine.report import Abilities, Measured, Report, Stopped
 from graphmend.engine.shared_features import SharedFeatures
-from graphmend.engine.trials import scalar
+from graphmend.engine.trials import scalar, with_clones
 from graphmend.engine.tuning import RECORDED_ENTRIES
 from graphmend.errors import GraphMendError, require
 
@@ -198,7 +198,7 @@ class Engine:
             self._maps.begin_loss()
         presence = self.graph.presence() if presence is None else presence
         graph = self.graph.as_data(self._features(), presence)
-        tensors = {} if self.abilities.is_pure else _with_clones(graph)
+        tensors = {} if self.abilities.is_pure else with_clones(graph)
         try:
             terms = self.surrogate.terms(self.model, graph, self.generator)
             require(len(terms) > 0, "the surrogate has no terms; return at least one")
@@ -301,15 +301,6 @@ class Engine:
         self._recorder.give_up(f"a replayed loss differs from a plain one by {difference:.1e}")
         self.abilities.why_not_recorded = self._recorder.failure
         return plain
-
-
-def _with_clones(graph: Data) -> dict[str, tuple[Tensor, int]]:
-    """Replace the user's tensors in a graph by clones; all tensors of it with their versions."""
-    for name, value in graph.to_dict().items():
-        if isinstance(value, Tensor) and name not in ("x", "edge_index", "edge_weight"):
-            graph[name] = value.clone()
-    tensors = {name: value for name, value in graph.to_dict().items() if isinstance(value, Tensor) and name != "x"}
-    return {name: (value, value._version) for name, value in tensors.items()}
 
 
 def _differentiated(loss: Tensor, what: str, differentiate: Callable[[Tensor], T]) -> T:

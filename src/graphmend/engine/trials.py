@@ -15,7 +15,7 @@ from graphmend.contracts import Backbone, Surrogate
 from graphmend.engine.linear_maps import LinearMaps, RowGradient
 from graphmend.engine.shared_features import SharedFeatures
 
-__all__ = ["scalar", "total_of", "why_features_are_not_shared"]
+__all__ = ["scalar", "total_of", "why_features_are_not_shared", "with_clones"]
 
 _ROWS = 4096  # rows of a gradient that are compared at a time
 _TOLERANCE = 1e-3  # of the norm of a gradient; a gradient that takes another way differs by far more
@@ -58,6 +58,7 @@ class _Gradients(NamedTuple):
 
 def _gradients(model: Backbone, surrogate: Surrogate, data: Data, x: Tensor, seed: int, *, shared: bool) -> _Gradients:
     graph = copy.copy(data)
+    with_clones(graph)
     maps, weight = LinearMaps(x), data.get("edge_weight")
     graph.x = SharedFeatures.of(maps) if shared else x
     variables = []
@@ -74,6 +75,15 @@ def _gradients(model: Backbone, surrogate: Surrogate, data: Data, x: Tensor, see
     else:
         features = RowGradient(torch.autograd.grad(loss, x, allow_unused=True)[0], None, None)
     return _Gradients(loss.detach(), features, edges[0] if edges and edges[0] is not None else none)
+
+
+def with_clones(graph: Data) -> dict[str, tuple[Tensor, int]]:
+    """Replace the user's tensors in a graph by clones; all tensors of it with their versions."""
+    for name, value in graph.to_dict().items():
+        if isinstance(value, Tensor) and name not in ("x", "edge_index", "edge_weight"):
+            graph[name] = value.clone()
+    tensors = {name: value for name, value in graph.to_dict().items() if isinstance(value, Tensor) and name != "x"}
+    return {name: (value, value._version) for name, value in tensors.items()}
 
 
 def _compared(a: Tensor, b: Tensor) -> tuple[float, float]:
