@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmend.results.fingerprint import CHUNK, fingerprint
-from graphs import DEVICES, rng
+from graphmend.results.fingerprint import CHUNK, fingerprint, fingerprint_of
+from graphs import DEVICES, labelled, rng
 
 MASK = 2**64 - 1
 
@@ -31,9 +31,9 @@ def by_hand(name: str, value: Tensor) -> str:
     sums = [
         sum(word * factor(i) for i, word in enumerate(words[k : k + CHUNK])) & MASK for k in range(0, len(words), CHUNK)
     ]
-    found = hashlib.sha256(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-    found.update(b"".join(part.to_bytes(8, "little") for part in sums))
-    return found.hexdigest()
+    digest = hashlib.sha256(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+    digest.update(b"".join(part.to_bytes(8, "little") for part in sums))
+    return digest.hexdigest()
 
 
 VALUES = {
@@ -95,3 +95,29 @@ def test_structured_changes_are_seen(dtype: torch.dtype) -> None:
             two[[i, j]] *= -1
             flipped.add(fingerprint({"x": two}))
     assert len(flipped) == sum(60 - i - 1 for i in range(0, 60, 2))
+
+
+# ---------------------------------------------------------------- of graphs
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_graph_is_its_features_edges_and_what_belongs_to_them(device: str) -> None:
+    data = labelled()
+    data.edge_weight = torch.rand(data.num_edges, generator=rng())
+    own = fingerprint_of(data)
+    assert own == fingerprint_of(data.clone().to(device))
+    for name in ("x", "edge_index", "edge_weight"):
+        other = data.clone()
+        other[name][-1, ...] = other[name].flip(0)[-1, ...] + 1
+        assert fingerprint_of(other) != own, name
+    other = data.clone()
+    other.y, other.name, other.train_mask = None, "the same graph", ~data.train_mask
+    assert fingerprint_of(other) == own
+
+
+def test_attributes_of_edges_may_be_named() -> None:
+    """A mended graph may have as many edges as some other attribute has entries."""
+    data = labelled()
+    plain = fingerprint_of(data)
+    data.edge_weight = torch.ones(data.num_edges)
+    assert fingerprint_of(data, []) == plain != fingerprint_of(data) == fingerprint_of(data, ["edge_weight"])

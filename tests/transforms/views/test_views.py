@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.shared_features import SharedFeatures, as_tensor
 from graphmend.errors import GraphMendError
 from graphmend.transforms import VIEWS, DropEdge, DropNode, Shuffle, Subgraph, view_of
 from graphs import DEVICES, directed, rng, undirected
@@ -109,6 +111,19 @@ def test_dtypes_stay(view: Any, dtype: torch.dtype) -> None:
         assert out.x.dtype == dtype
         if "edge_weight" in out:
             assert out.edge_weight.dtype == (torch.float32 if weighted else dtype)
+
+
+@devices
+@views
+def test_views_of_shared_features_share_their_products(view: Any, device: str) -> None:
+    """Where a view could not be told in terms of rows, its products would be computed from the features again."""
+    data = graph(device=device)
+    plain = view(data, torch.Generator(device).manual_seed(0)).x
+    maps, weight = LinearMaps(data.x), torch.randn(3, 2, generator=rng(5)).to(device)
+    data.x = SharedFeatures.of(maps)
+    out = view(data, torch.Generator(device).manual_seed(0)).x
+    assert isinstance(out, SharedFeatures) and torch.equal(as_tensor(out), plain)
+    torch.testing.assert_close(out @ weight, plain @ weight)
 
 
 # ---------------------------------------------------------------- DropEdge
