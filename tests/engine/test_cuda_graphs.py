@@ -150,7 +150,7 @@ def assert_same(run: Adaptation, plain: Adaptation) -> None:
     for ours, expected in zip(run.history, plain.history, strict=True):
         assert ours.kind == expected.kind
         assert ours.loss == pytest.approx(expected.loss, abs=1e-5)
-        assert ours.flipped == pytest.approx(expected.flipped, abs=1e-4)
+        assert ours.flipped == pytest.approx(expected.flipped, rel=1e-3, abs=1e-4)
         assert ours.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-3, abs=1e-6)
     for mine, theirs in zip(run.candidates, plain.candidates, strict=True):
         assert (mine.name, mine.flips) == (theirs.name, theirs.flips)

@@ -93,15 +93,16 @@ class Run:
 
 
 def assert_same(ours: Run, plain: Run) -> None:
-    """Equal up to the rounding of floats."""
+    """Equal up to the rounding of floats; on a GPU, sums are taken in another order."""
+    close = 1e-6 if ours.device == "cpu" else 1e-4
     for mine, theirs in zip(ours.history, plain.history, strict=True):
         assert mine.kind == theirs.kind and list(mine.terms) == list(theirs.terms)
-        assert mine.loss == pytest.approx(theirs.loss, abs=1e-6)
-        assert mine.flipped == pytest.approx(theirs.flipped, abs=1e-5)
-        assert mine.gradient_norm == pytest.approx(theirs.gradient_norm, rel=1e-4, abs=1e-6)
+        assert mine.loss == pytest.approx(theirs.loss, abs=close)
+        assert mine.flipped == pytest.approx(theirs.flipped, abs=10 * close)
+        assert mine.gradient_norm == pytest.approx(theirs.gradient_norm, rel=100 * close, abs=close)
     for one, other in zip(ours.candidates, plain.candidates, strict=True):
         assert (one.name, one.flips) == (other.name, other.flips)
-        assert one.loss == pytest.approx(other.loss, abs=1e-6)
+        assert one.loss == pytest.approx(other.loss, abs=close)
     torch.testing.assert_close(ours.graph.x, plain.graph.x, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours.logits, plain.logits, atol=1e-4, rtol=1e-4)
     assert not torch.equal(ours.graph.x, ours.data.x)  # something happened at all
@@ -347,13 +348,13 @@ def test_terms_may_be_plain_numbers_and_tensors_of_one_number() -> None:
 @pytest.mark.parametrize("mode", ["auto", "eager"])
 def test_what_is_not_finite_stops_the_history(mode: str, device: str) -> None:
     def explodes(z: Tensor, data: Data) -> Tensor:
-        return data.x.square().sum().mul(1e30).square()
+        return data.x.square().sum().mul(1e30).square() + z.mean()
 
     with pytest.raises(Stopped, match=r"the surrogate loss is not finite .* at step 0"):
         Run(Failing(explodes), mode, device)()
 
     def steep(z: Tensor, data: Data) -> Tensor:
-        return (data.x - data.x.detach()).sum().sqrt()
+        return (data.x - data.x.detach()).sum().sqrt() + z.mean()
 
     with pytest.raises(Stopped, match="the gradient is not finite at step 0"):
         Run(Failing(steep), mode, device)()

@@ -104,7 +104,7 @@ class Engine:
             self._recorder: Recorder | None = Recorder(module, [generator], kernels)
         else:
             self._recorder = None
-        self._was_recorded = False
+        self._was_recorded = self._are_maps_recorded = False
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -193,8 +193,8 @@ class Engine:
     def _loss(self, presence: Tensor | None = None) -> _Loss:
         """The loss of the relaxed graph, or of one with other edge weights."""
         if self._maps is not None:
-            if self.is_recording:
-                self._maps = LinearMaps(self.graph.x)  # a recording begins with the features
+            if self.is_recording or self._are_maps_recorded:  # a recording begins with the features, and ends with it
+                self._maps, self._are_maps_recorded = LinearMaps(self.graph.x), self.is_recording
             self._maps.begin_loss()
         presence = self.graph.presence() if presence is None else presence
         graph = self.graph.as_data(self._features(), presence)

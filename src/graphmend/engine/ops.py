@@ -105,6 +105,8 @@ def _product(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     if x.device.type == "cpu" and x.dtype == torch.float32:
         x = x.contiguous()
         return F.embedding_bag(col, x, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
+    if col.numel() > (crow.numel() - 1) * x.size(0):  # repeated edges, of which cuSPARSE takes no more than pairs
+        return x.new_zeros((crow.numel() - 1, x.size(1))).index_add_(0, pattern.row, values.unsqueeze(-1) * x[col])
     return torch.mm(_csr(crow, col, values.contiguous(), (crow.numel() - 1, x.size(0))), x)
 
 

@@ -53,6 +53,7 @@ class Trials:
         self.frozen, self.model, self.whole, self.wiring = frozen, model, data, wiring
         self._embedding, self._seed = embedding, seed
         self._small: Data | None = None
+        self._way: Way | None = None
         self._reacts_to_edges = False
 
     @property
@@ -123,12 +124,14 @@ class Trials:
 
     def way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed."""
-        if self.wiring.way is not None:
-            return self.wiring.way
+        known = self.wiring.way or self._way
+        if known is not None:
+            return known
         with untouched_rng(self._seed):
             candidates = ways(self.model, self.forward, self.data)
             way = next((way for way in candidates if self._is_exact(way, self.forward)), filtered)
-        if self._reacts_to_edges:  # otherwise the trial says nothing, and another one is made next time
+        self._way = way
+        if self._reacts_to_edges:  # otherwise the trial says nothing, and another one is made for the next graph
             self.wiring.way = way
         return way
 

@@ -15,7 +15,9 @@ __all__ = ["cosine_gradients", "cosines"]
 
 @triton.jit
 def _inverse_norm(a):
-    norm = tl.sqrt(tl.sum(a * a, axis=1))
+    largest = tl.max(tl.abs(a), axis=1)  # squares of tiny numbers would vanish
+    unit = a / tl.where(largest > 0, largest, 1.0)[:, None]
+    norm = largest * tl.sqrt(tl.sum(unit * unit, axis=1))
     return tl.where(norm > 0, 1.0 / norm, 0.0)
 
 
