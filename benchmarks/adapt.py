@@ -5,8 +5,8 @@
 T = 10 (8 feature, 2 structure steps), K = 5, hidden 32, on undirected graphs; GCN has 5 layers with batch normalisation
 at arxiv size and 2 elsewhere, GAT 4 heads; "PyG GCN" and so on are stock models of the same size, whose reference is
 the same stock model in plain PyG. Every measurement has a process of its own (on a GPU and with --quick all
-share one). The time is the median of 15 adaptations after one to warm up (larger graphs: of 5, large ones on a CPU: of
-one; with --quick of 3 and of one), the memory the peak above what the process held before (CPU: resident, GPU: all that
+share one). The time is the median of 15 adaptations after one to warm up (on a CPU of 7; larger graphs: of 5, on a CPU
+of 3, large ones of one; with --quick of 3 and of one), the memory the peak above what the process held before (CPU: resident, GPU: all that
 is allocated, the graph included). Small graphs on a CPU take three turns, GraphMend and the reference one after the
 other, of which the median times count (memory and losses are the first turn's): a fraction of a second says little on
 a machine that others use, too.
@@ -48,7 +48,8 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
     data, is_real = graphs.graph(name, data_dir)
     model = graphs.model(kind, data, name).to(device)
     data = copy.copy(data).to(device)
-    repeats = 1 if data.num_edges > 500_000 and device == "cpu" else 5 if data.num_edges > SMALL else 15
+    many, few = (7, 3) if device == "cpu" else (15, 5)
+    repeats = 1 if data.num_edges > 500_000 and device == "cpu" else few if data.num_edges > SMALL else many
     if quick:
         repeats = 3 if data.num_edges < SMALL else 1
     before = _reset_memory(device)

@@ -103,8 +103,8 @@ def assert_same(ours: Run, plain: Run) -> None:
     for one, other in zip(ours.candidates, plain.candidates, strict=True):
         assert (one.name, one.flips) == (other.name, other.flips)
         assert one.loss == pytest.approx(other.loss, abs=close)
-    torch.testing.assert_close(ours.graph.x, plain.graph.x, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(ours.logits, plain.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ours.graph.x, plain.graph.x, atol=10 * close, rtol=10 * close)
+    torch.testing.assert_close(ours.logits, plain.logits, atol=100 * close, rtol=100 * close)
     assert not torch.equal(ours.graph.x, ours.data.x)  # something happened at all
 
 
