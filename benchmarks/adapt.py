@@ -6,10 +6,10 @@ T = 10 (8 feature, 2 structure steps), K = 5, hidden 32, on undirected graphs; G
 at arxiv size and 2 elsewhere, GAT 4 heads; "PyG GCN" and so on are stock models of the same size, whose reference is
 the same stock model in plain PyG. Every measurement has a process of its own (on a GPU and with --quick all
 share one). The time is the median of 15 adaptations after one to warm up (on a CPU of 7; larger graphs: of 5, on a CPU
-of 3, large ones of one; with --quick of 3 and of one), the memory the peak above what the process held before (CPU: resident, GPU: all that
-is allocated, the graph included). Small graphs on a CPU take three turns, GraphMend and the reference one after the
-other, of which the median times count (memory and losses are the first turn's): a fraction of a second says little on
-a machine that others use, too.
+of 3, large ones of one; with --quick of 3 and of one), the memory the peak above what the process held before (CPU:
+resident, GPU: all that is allocated, the graph included). Small graphs on a CPU take three turns, GraphMend and the
+reference one after the other, of which the median times count (memory and losses are the first turn's): a fraction of a
+second says little on a machine that others use, too.
 Both get the same random views; the largest difference of their losses is recorded.
 Graphs whose data is not there are replaced by random ones of the same size and marked as such.
 """

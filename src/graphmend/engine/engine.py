@@ -193,7 +193,7 @@ class Engine:
     def _loss(self, presence: Tensor | None = None) -> _Loss:
         """The loss of the relaxed graph, or of one with other edge weights."""
         if self._maps is not None:
-            if self.is_recording or self._are_maps_recorded:  # a recording begins with the features, and ends with it
+            if self.is_recording or self._are_maps_recorded:  # recorded products belong to their recording alone
                 self._maps, self._are_maps_recorded = LinearMaps(self.graph.x), self.is_recording
             self._maps.begin_loss()
         presence = self.graph.presence() if presence is None else presence
