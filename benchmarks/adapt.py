@@ -232,20 +232,21 @@ def plot(stored: dict[str, Any], path: Path) -> None:
     found = [(a, b) for a, b in pairs(stored["cells"]) if b is not None]
     names = list(dict.fromkeys(a["name"] for a, _ in found))
     kinds = list(dict.fromkeys(a["kind"] for a, _ in found))
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6))
+    figure, axes = plt.subplots(2, 1, figsize=(11, 7))
     for axis, what in zip(axes, ("time", "memory"), strict=True):
         for k, kind in enumerate(kinds):
             here = [(names.index(a["name"]), _ratio(a, b, what)) for a, b in found if a["kind"] == kind]
             places = [place + (k - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for place, _ in here]
             bars = axis.bar(places, [ratio for _, ratio in here], width=0.8 / len(kinds), label=kind)
-            axis.bar_label(bars, fmt="%.1f", fontsize=7)
+            axis.bar_label(bars, fmt="%.1f", fontsize=6.5)
         axis.set_xticks(range(len(names)), names)
         axis.axhline(1, color="grey", linewidth=0.8)
+        axis.set_yscale("log")
         axis.set_ylabel("times faster" if what == "time" else "times less memory")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_title(f"Whole adaptation, GraphMend against plain PyG ({stored['about']['device']})", fontsize=10)
     axes[1].set_title("Peak memory", fontsize=10)
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.tight_layout()
     figure.savefig(path, dpi=150)
 
