@@ -169,7 +169,7 @@ class Adapter(ABC):
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
         with FrozenGNN(original, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode):
-            pass  # does it run on this graph at all?
+            _LOG.debug("the model runs on this graph, so a copy of it can be changed")
         try:
             task.model = copy.deepcopy(original)
         except Exception as error:

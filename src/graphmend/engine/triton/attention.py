@@ -16,21 +16,17 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmend.engine.ops import Pattern
-from graphmend.engine.triton.launch import ceil_div, on_its_device, power_of_2, rows_of_program
+from graphmend.engine.triton.launch import (
+    ceil_div,
+    leaky_relu,
+    neighbours_of,
+    on_its_device,
+    power_of_2,
+    rows_of_program,
+)
 from graphmend.engine.tuning import HUB_DEGREE
 
 __all__ = ["by_column", "by_row", "forward"]
-
-
-@triton.jit
-def _leaky(s, slope):
-    return tl.where(s > 0, s, s * slope)
-
-
-@triton.jit
-def _neighbours(x, node, present, column, width):
-    there = present[:, :, None] & (column < width)[None, None, :]
-    return tl.load(x + node[:, :, None] * width + column[None, None, :], mask=there, other=0.0)
 
 
 @triton.jit
@@ -45,7 +41,7 @@ def _forward_kernel(
     place = (row * heads + head)[:, None] * width + column[None, :]
     both = there[:, None] & (column < width)[None, :]
     mine = tl.load(target + row * heads + head, mask=there, other=0.0)
-    most = _leaky(tl.load(source + row * heads + head, mask=there, other=0.0) + mine, slope)
+    most = leaky_relu(tl.load(source + row * heads + head, mask=there, other=0.0) + mine, slope)
     total = tl.full((many,), 1.0, dtype=tl.float32)
     gathered = tl.load(h + place, mask=both, other=0.0)
     for first in range(0, tl.max(stop - start, axis=0), tile):
@@ -53,11 +49,11 @@ def _forward_kernel(
         present = entry < stop[:, None]
         neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
         value = tl.load(weight + entry, mask=present, other=0.0)
-        score = _leaky(tl.load(source + neighbour, mask=present, other=0.0) + mine[:, None], slope)
+        score = leaky_relu(tl.load(source + neighbour, mask=present, other=0.0) + mine[:, None], slope)
         higher = tl.maximum(most, tl.max(tl.where(value > 0, score, float("-inf")), axis=1))
         shrink = tl.exp(most - higher)
         share = value * tl.exp(tl.minimum(score - higher[:, None], 40.0))
-        theirs = _neighbours(h, neighbour, present, column, width)
+        theirs = neighbours_of(h, neighbour, present, column, width)
         total = total * shrink + tl.sum(share, axis=1)
         gathered = gathered * shrink[:, None] + tl.sum(theirs * share[:, :, None], axis=1)
         most = higher
@@ -86,16 +82,16 @@ def _row_kernel(
         most = tl.load(top + node, mask=there, other=0.0)
         scale = tl.load(inverse + node, mask=there, other=0.0)
         before = tl.load(source + node, mask=there, other=0.0) + mine
-        own = tl.exp(_leaky(before, slope) - most) * scale
+        own = tl.exp(leaky_relu(before, slope) - most) * scale
         flow_own = own * (tl.sum(slopes_in * tl.load(h + place, mask=both, other=0.0), axis=1) - dot)
         total = tl.where(before > 0, flow_own, flow_own * slope)
         for first in range(0, tl.max(stop - start, axis=0), tile):
             entry = start[:, None] + first + tl.arange(0, tile)[None, :]
             present = entry < stop[:, None]
             neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
-            theirs = _neighbours(h, neighbour, present, column, width)
+            theirs = neighbours_of(h, neighbour, present, column, width)
             raw = tl.load(source + neighbour, mask=present, other=0.0) + mine[:, None]
-            share = tl.exp(tl.minimum(_leaky(raw, slope) - most[:, None], 40.0)) * scale[:, None]
+            share = tl.exp(tl.minimum(leaky_relu(raw, slope) - most[:, None], 40.0)) * scale[:, None]
             flow = share * (tl.sum(theirs * slopes_in[:, None, :], axis=2) - dot[:, None])
             if want:
                 so_far = tl.load(grad_weight + entry, mask=present & (head > 0), other=0.0)
@@ -123,7 +119,7 @@ def _column_kernel(
     features = tl.load(h + place, mask=both, other=0.0)
     slopes_in = tl.load(grad + place, mask=both, other=0.0)
     before = mine + tl.load(target + node, mask=there, other=0.0)
-    own = tl.exp(_leaky(before, slope) - tl.load(top + node, mask=there, other=0.0))
+    own = tl.exp(leaky_relu(before, slope) - tl.load(top + node, mask=there, other=0.0))
     own *= tl.load(inverse + node, mask=there, other=0.0)
     flow_own = own * (tl.sum(slopes_in * features, axis=1) - tl.load(inner + node, mask=there, other=0.0))
     total = tl.where(before > 0, flow_own, flow_own * slope)
@@ -132,9 +128,9 @@ def _column_kernel(
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
         present = entry < stop[:, None]
         neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
-        theirs = _neighbours(grad, neighbour, present, column, width)
+        theirs = neighbours_of(grad, neighbour, present, column, width)
         raw = mine[:, None] + tl.load(target + neighbour, mask=present, other=0.0)
-        share = tl.exp(tl.minimum(_leaky(raw, slope) - tl.load(top + neighbour, mask=present, other=0.0), 40.0))
+        share = tl.exp(tl.minimum(leaky_relu(raw, slope) - tl.load(top + neighbour, mask=present, other=0.0), 40.0))
         share *= tl.load(inverse + neighbour, mask=present, other=0.0)
         share *= tl.load(weight + entry, mask=present, other=0.0)
         their_dot = tl.load(inner + neighbour, mask=present, other=0.0)

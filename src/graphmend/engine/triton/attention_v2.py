@@ -16,21 +16,17 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmend.engine.ops import Pattern
-from graphmend.engine.triton.launch import ceil_div, on_its_device, power_of_2, rows_of_program
+from graphmend.engine.triton.launch import (
+    ceil_div,
+    leaky_relu,
+    neighbours_of,
+    on_its_device,
+    power_of_2,
+    rows_of_program,
+)
 from graphmend.engine.tuning import HUB_DEGREE
 
 __all__ = ["by_column", "by_row", "forward"]
-
-
-@triton.jit
-def _leaky(z, slope):
-    return tl.where(z > 0, z, z * slope)
-
-
-@triton.jit
-def _neighbours(x, node, present, column, width):
-    there = present[:, :, None] & (column < width)[None, None, :]
-    return tl.load(x + node[:, :, None] * width + column[None, None, :], mask=there, other=0.0)
 
 
 @triton.jit
@@ -47,7 +43,7 @@ def _forward_kernel(
     vector = tl.load(attention + head * width + column, mask=column < width, other=0.0)
     mine = tl.load(right + place, mask=both, other=0.0)
     raw = tl.load(left + place, mask=both, other=0.0) + mine
-    loop_score = tl.sum(_leaky(raw, slope) * vector[None, :], axis=1)
+    loop_score = tl.sum(leaky_relu(raw, slope) * vector[None, :], axis=1)
     most = loop_score
     total = tl.zeros((many,), dtype=tl.float32)
     gathered = tl.zeros((many, tile, block), dtype=tl.float32)  # summed up at the end: every thread keeps its columns
@@ -56,8 +52,8 @@ def _forward_kernel(
         present = entry < stop[:, None]
         neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
         value = tl.load(weight + entry, mask=present, other=0.0)
-        theirs = _neighbours(left, neighbour, present, column, width)
-        score = tl.sum(_leaky(theirs + mine[:, None, :], slope) * vector[None, None, :], axis=2)
+        theirs = neighbours_of(left, neighbour, present, column, width)
+        score = tl.sum(leaky_relu(theirs + mine[:, None, :], slope) * vector[None, None, :], axis=2)
         higher = tl.maximum(most, tl.max(tl.where(value > 0, score, float("-inf")), axis=1))
         shrink = tl.exp(most - higher)
         share = value * tl.exp(tl.minimum(score - higher[:, None], 40.0))
@@ -94,16 +90,16 @@ def _row_kernel(
             scale = tl.load(inverse + node, mask=there, other=0.0)
             own = tl.load(left + place, mask=both, other=0.0)
             raw = own + mine
-            share = tl.exp(tl.sum(_leaky(raw, slope) * vector[None, :], axis=1) - most) * scale
+            share = tl.exp(tl.sum(leaky_relu(raw, slope) * vector[None, :], axis=1) - most) * scale
             flow = share * (tl.sum(grad_out * own, axis=1) - dot)
             total = tl.where(raw > 0, 1.0, slope) * flow[:, None]
             for first in range(0, tl.max(stop - start, axis=0), tile):
                 entry = start[:, None] + first + tl.arange(0, tile)[None, :]
                 present = entry < stop[:, None]
                 neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
-                theirs = _neighbours(left, neighbour, present, column, width)
+                theirs = neighbours_of(left, neighbour, present, column, width)
                 raws = theirs + mine[:, None, :]
-                score = tl.sum(_leaky(raws, slope) * vector[None, None, :], axis=2)
+                score = tl.sum(leaky_relu(raws, slope) * vector[None, None, :], axis=2)
                 shares = tl.exp(tl.minimum(score - most[:, None], 40.0)) * scale[:, None]
                 flows = shares * (tl.sum(theirs * grad_out[:, None, :], axis=2) - dot[:, None])
                 if want_weight:
@@ -134,7 +130,7 @@ def _column_kernel(
     grad_out = tl.load(grad + place, mask=both, other=0.0)
     raw = mine + tl.load(right + place, mask=both, other=0.0)
     most = tl.load(top + node, mask=there, other=0.0)
-    share = tl.exp(tl.sum(_leaky(raw, slope) * vector[None, :], axis=1) - most)
+    share = tl.exp(tl.sum(leaky_relu(raw, slope) * vector[None, :], axis=1) - most)
     share *= tl.load(inverse + node, mask=there, other=0.0)
     flow = share * (tl.sum(grad_out * mine, axis=1) - tl.load(inner + node, mask=there, other=0.0))
     total = tl.where(raw > 0, 1.0, slope) * flow[:, None]
@@ -143,9 +139,9 @@ def _column_kernel(
         entry = start[:, None] + first + tl.arange(0, tile)[None, :]
         present = entry < stop[:, None]
         neighbour = tl.load(col + entry, mask=present, other=0).to(tl.int64) * heads + head
-        grads_out = _neighbours(grad, neighbour, present, column, width)
-        raws = mine[:, None, :] + _neighbours(right, neighbour, present, column, width)
-        score = tl.sum(_leaky(raws, slope) * vector[None, None, :], axis=2)
+        grads_out = neighbours_of(grad, neighbour, present, column, width)
+        raws = mine[:, None, :] + neighbours_of(right, neighbour, present, column, width)
+        score = tl.sum(leaky_relu(raws, slope) * vector[None, None, :], axis=2)
         shares = tl.exp(tl.minimum(score - tl.load(top + neighbour, mask=present, other=0.0), 40.0))
         shares *= tl.load(inverse + neighbour, mask=present, other=0.0)
         shares *= tl.load(weight + entry, mask=present, other=0.0)

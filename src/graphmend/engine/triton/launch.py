@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["ceil_div", "on_its_device", "power_of_2", "rows_of_program"]
+__all__ = ["ceil_div", "leaky_relu", "neighbours_of", "on_its_device", "power_of_2", "rows_of_program"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -58,3 +58,16 @@ def rows_of_program(crow, rows, number, listed: tl.constexpr, heavy: tl.constexp
         there = there & (stop - start <= heavy)
         stop = tl.where(there, stop, start)
     return row, there, start, stop
+
+
+@triton.jit
+def leaky_relu(s, slope):
+    """LeakyReLU."""
+    return tl.where(s > 0, s, s * slope)
+
+
+@triton.jit
+def neighbours_of(x, node, present, column, width):
+    """The rows of neighbours, 0 where there are none."""
+    there = present[:, :, None] & (column < width)[None, None, :]
+    return tl.load(x + node[:, :, None] * width + column[None, None, :], mask=there, other=0.0)
