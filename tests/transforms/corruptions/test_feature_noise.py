@@ -104,8 +104,10 @@ def test_feature_noise_of_every_kind(kind: str) -> None:
     elif kind == "scale":
         assert torch.equal(new, 3 * old)
     elif kind == "swap":
+        nodes = noisy.abnormal.nonzero().view(-1).tolist()
         rows = [(data.x == row).all(1).nonzero().item() for row in new]
-        assert all(row != node for row, node in zip(rows, noisy.abnormal.nonzero().view(-1).tolist(), strict=True))
+        assert sorted(rows) == nodes  # an exchange: no row is lost and none is there twice
+        assert all(row != node for row, node in zip(rows, nodes, strict=True))
     else:
         assert all(bool((data.x[:, c] == new[r, c]).any()) for r in range(15) for c in range(5))
         assert not any(bool((data.x == row).all(1).any()) for row in new)
@@ -116,5 +118,17 @@ def test_feature_noise_kinds_are_listed() -> None:
         FeatureNoise(kind="salt")
     with pytest.raises(GraphMendError, match="factor"):
         FeatureNoise(kind="scale", factor=float("nan"))
-    with pytest.raises(GraphMendError, match="only one node"):
-        FeatureNoise(kind="swap", ratio=1.0)(Data(x=torch.ones(1, 2)))
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.0, 0), (0.05, 0), (0.2, 2), (1.0, 10)])
+def test_swap_exchanges_any_number_of_rows_but_one(ratio: float, count: int) -> None:
+    data = labelled(10)
+    noisy = FeatureNoise(kind="swap", ratio=ratio)(data)
+    assert int(noisy.abnormal.sum()) == count
+    assert torch.equal((noisy.x != data.x).any(1), noisy.abnormal)
+    assert torch.equal(torch.unique(noisy.x, dim=0), torch.unique(data.x, dim=0))
+
+
+def test_swap_of_a_single_row_is_refused() -> None:
+    with pytest.raises(GraphMendError, match=r"at least two nodes \(got 1 at ratio 0.1\); raise ratio"):
+        FeatureNoise(kind="swap", ratio=0.1)(labelled(10))

@@ -33,8 +33,9 @@ class FeatureNoise:
         ratio: Share of the candidates that is replaced, in [0, 1].
         scale: Standard deviation of Gaussian noise.
         seed: Seed of the permutation and of the noise; the global generators are not touched.
-        kind: ``"gaussian"`` noise; ``"swap"``, the features of another random node; ``"marginal"``, each value drawn
-            from its own column; ``"zero"``; or ``"scale"``, the features times ``factor``.
+        kind: ``"gaussian"`` noise; ``"swap"``, the replaced nodes exchange their features along a random cycle, so
+            that every row of features is still there; ``"marginal"``, each value drawn from its own column; ``"zero"``;
+            or ``"scale"``, the features times ``factor``.
         factor: The factor of ``"scale"``.
 
     Example:
@@ -88,10 +89,11 @@ def _gaussian(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tenso
 
 
 def _swap(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
-    nodes = x.size(0)
-    require(nodes > 1, "swap needs the features of another node, but there is only one node; use another kind")
-    other = torch.from_numpy(rng.randint(nodes - 1, size=chosen.numel())).to(chosen)
-    return x.index_select(0, other + (other >= chosen).long())
+    require(
+        chosen.numel() != 1,
+        f"swap exchanges the features of at least two nodes (got 1 at ratio {noise.ratio}); raise ratio or widen nodes",
+    )
+    return x.index_select(0, chosen.roll(1))  # the nodes are in random order, so this is a random cycle
 
 
 def _marginal(noise: FeatureNoise, x: Tensor, chosen: Tensor, rng: Any) -> Tensor:
