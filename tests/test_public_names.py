@@ -19,8 +19,8 @@ NAMES = {
     "graphmend.adapters": "ADAPTERS Adapter Change GTrans Identity Stopped Task",
     "graphmend.contracts": "Adapter Backbone Surrogate Trainer Transform View",
     "graphmend.datasets": """
-        DATASETS Scenario Splits abnormal_features attack_graph attacked embedded knn_graph load node_mask shift
-        structure_attack
+        DATASETS SHIFTS ColumnShift EdgeSubsample LabelShift MissingColumns Scenario Splits abnormal_features
+        attack_graph attacked embedded knn_graph load node_mask shift structure_attack
     """,
     "graphmend.frozen": "FrozenGNN",
     "graphmend.metrics": "METRICS predictions score scores",

@@ -1,4 +1,4 @@
-"""Data sets as :class:`Splits`, and the scenarios of the demo."""
+"""Data sets as :class:`Splits`, the scenarios of the demo, and simulated shifts."""
 
 from graphmend.datasets.attack_cache import attacked
 from graphmend.datasets.catalogue import Availability, Dataset
@@ -11,13 +11,19 @@ from graphmend.datasets.published.planetoid import planetoid_graph
 from graphmend.datasets.readers.arrays import row_normalise
 from graphmend.datasets.registry import DATASETS, availability, compare, load, measured, missing_files, statistics
 from graphmend.datasets.scenarios import Scenario, abnormal_features, shift, structure_attack
+from graphmend.datasets.shifts import SHIFTS, ColumnShift, EdgeSubsample, LabelShift, MissingColumns
 from graphmend.datasets.sklearn_graphs import embedded, knn_graph, stratified_parts
 from graphmend.datasets.splits import Splits, masked, node_mask
 
 __all__ = [
     "DATASETS",
+    "SHIFTS",
     "Availability",
+    "ColumnShift",
     "Dataset",
+    "EdgeSubsample",
+    "LabelShift",
+    "MissingColumns",
     "Scenario",
     "Splits",
     "abnormal_features",
