@@ -1,0 +1,74 @@
+"""Attacked Planetoid graphs, computed once per set, rate and seed and kept in the store.
+
+PR-BCD flips edges so that the GCN of the same set and seed errs on the test nodes; the attacker knows the labels of
+the training nodes and the model's own predictions elsewhere. Budget, block and epochs are those of
+``benchmarks.attack_strength``. Models with other backbones get the same graph: for them the attack is a transferred
+one. A stored graph names its victim by a checksum; if the model was trained again, the attack is, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from benchmarks.beyond.sources import Source, model_of, splits_of
+from graphmend.errors import GraphMendError
+from graphmend.io.files import digest, read_arrays, write_arrays
+from graphmend.transforms import PRBCD
+from graphmend.transforms.attacks.pairs import UndirectedGraph
+
+__all__ = ["ATTACKED", "RATES", "attack_path", "attacked_graph"]
+
+ATTACKED = ("cora", "citeseer", "pubmed")
+RATES = (0.05, 0.1, 0.15, 0.2, 0.25)
+BLOCK_SIZE, EPOCHS = 250_000, 125
+
+
+def attack_path(source: Source, rate: float, store: Path) -> Path:
+    """Where the flipped pairs of an attack lie."""
+    return store / "attacks" / f"{source.name}-{source.seed}-{rate:.2f}.npz"
+
+
+def attacked_graph(source: Source, rate: float, store: Path, device: str | torch.device = "cpu") -> Data:
+    """The test graph of a set after the attack on its GCN, on the CPU."""
+    clean = splits_of(source).test[0]
+    victim = model_of(Source(source.name, "gcn", source.seed), store, device)
+    name = digest({key: value for key, value in victim.state_dict().items() if value.dim() > 0})
+    path = attack_path(source, rate, store)
+    graph = UndirectedGraph.of(clean)
+    flips = _stored(path, name)
+    if flips is None:
+        harmed = _attack(victim, clean, rate, source.seed, device)
+        flips = graph.changes_to(UndirectedGraph.of(harmed))
+        write_arrays(path, {"flips": flips.numpy(), "victim": np.array(name)})
+    return graph.flipped(flips).put_into(clean)
+
+
+def _stored(path: Path, victim: str) -> torch.Tensor | None:
+    if not path.exists():
+        return None
+    try:
+        arrays = read_arrays(path)
+    except GraphMendError:  # a damaged file is written again
+        return None
+    return torch.from_numpy(arrays["flips"]) if str(arrays["victim"]) == victim else None
+
+
+def _attack(victim: nn.Module, clean: Data, rate: float, seed: int, device: str | torch.device) -> Data:
+    keys = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
+    data = Data(**{key: clean[key].to(device) for key in keys})
+    attack = PRBCD(
+        victim,
+        rate=rate,
+        nodes=data.test_mask,
+        known=data.train_mask,
+        block_size=BLOCK_SIZE,
+        epochs=EPOCHS,
+        resampling_epochs=4 * EPOCHS // 5,
+        seed=seed,
+    )
+    return attack(data).cpu()
