@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.cards.source_card import SourceCard
 from graphmend.engine.engine import MODES, Engine
 from graphmend.engine.memory import check_memory
 from graphmend.engine.report import Report, Stopped
@@ -64,6 +65,7 @@ class Task:
         generator: Source of everything random, seeded.
         history: Where steps and discrete graphs are noted.
         mode: ``"auto"``, or ``"eager"`` for the plain way.
+        card: The source card, if the caller has one.
     """
 
     model: nn.Module
@@ -73,6 +75,7 @@ class Task:
     generator: torch.Generator
     history: History
     mode: str = "auto"
+    card: SourceCard | None = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
 
     def relaxed(self, flips: EdgeFlips | None = None) -> RelaxedGraph:
@@ -103,6 +106,25 @@ class Task:
             mode=self.mode,
         )
 
+    def require_card(self, adapter: object) -> SourceCard:
+        """The source card."""
+        name = type(adapter).__name__
+        require(
+            self.card is not None,
+            f"{name} compares the graph with the one the model was trained on and needs a source card; "
+            "make one with graphmend.card(model, train_data) and pass card=...",
+        )
+        assert self.card is not None
+        return self.card
+
+    def within_limits(self, x: Tensor) -> Tensor:
+        """New features brought into the limits, in place."""
+        project = self.limits.projection(self.data.x)
+        if project is not None:
+            project(x)
+            self.limits.finish(x, self.data.x)
+        return x
+
     def require_frozen(self) -> FrozenGNN:
         """The frozen model."""
         require(self.frozen is not None, "an adapter that changes the model has no frozen one; use task.model")
@@ -130,6 +152,7 @@ class Adapter(ABC):
         progress: bool = False,
         callback: Callable[[Step], None] | None = None,
         mode: str = "auto",
+        card: SourceCard | None = None,
     ) -> Adaptation:
         """Adapt; ``model``, ``data`` and all random number generators are left as they were.
 
@@ -142,6 +165,7 @@ class Adapter(ABC):
             callback: Called after every step.
             mode: ``"eager"`` computes the plain way, without sharing, stacking or recording anything; the results are
                 the same to float rounding.
+            card: What the model saw when it was trained, from :func:`graphmend.card`.
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
@@ -154,12 +178,16 @@ class Adapter(ABC):
         is_seed = isinstance(seed, int) and 0 <= seed < 2**63
         require(is_seed, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
         require(mode in MODES, f"unknown mode {mode!r}; choose one of {listed(MODES)}")
+        if card is not None:
+            require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")
+            card.check(model, data)
+            card = card.to(data.x.device, data.x.dtype)
         data = plain(data)
         device = data.x.device
         with torch.cuda.device_of(data.x):  # type: ignore[no-untyped-call]
             generator = torch.Generator(device=device).manual_seed(seed)
             history = History(device, callback, progress)
-            task = Task(model, data, limits.to(device), seed, generator, history, mode)
+            task = Task(model, data, limits.to(device), seed, generator, history, mode, card)
             if self.changes_model:
                 return self._with_changed_model(task)
             with FrozenGNN(model, data, embedding=self.embedding, seed=seed, mode=mode) as frozen:

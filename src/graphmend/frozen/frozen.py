@@ -120,6 +120,24 @@ class FrozenGNN:
         own: Any = self.module.embed
         return self._ready(Caller(own, forward.leave_out), x, edge_index, edge_weight)()  # type: ignore[no-any-return]
 
+    def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The output of the first layer before any normalisation or activation, one row per node."""
+        forward, source = self._caller(), self._trials.first_layer()
+        return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
+
+    @property
+    def first_map(self) -> Tensor:
+        """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``."""
+        self._caller()
+        return self._trials.first_map()
+
+    @property
+    def first_norm(self) -> nn.Module | None:
+        """The batch normalisation behind the first layer, if there is one."""
+        self._caller()
+        name = self._trials.first_layer().norm
+        return None if name is None else self.module.get_submodule(name)
+
     def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
         """Z of several views of one graph; where operations are short, the views go through the model together."""
         self._caller()

@@ -23,6 +23,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.frozen.call import Caller
 from graphmend.frozen.edge_weights import Way, filtered, native, ways
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
+from graphmend.frozen.first_layer import FirstLayer, find_first_layer
 from graphmend.frozen.restore import untouched_rng
 from graphmend.frozen.wiring import OwnEmbed, Wiring
 from graphmend.graph.edits import reordered, sample, without_edges
@@ -213,6 +214,37 @@ class Trials:
             if self._embedding is not None:
                 return named_tap(self.model, self._embedding, lambda: run(data), nodes)
             return find_tap(self.model, lambda: run(data), nodes, reacts)
+
+    def first_layer(self) -> FirstLayer:
+        """Where the first pre-activation comes from."""
+        if self.wiring.first_layer is None:
+            half = torch.arange(self.data.edge_index.size(1), device=self.data.x.device) % 2 == 1
+            graphs = {True: self.data, False: without_edges(self.data, half)}
+
+            def run(x: Tensor, with_all_edges: bool) -> Any:
+                graph = copy.copy(graphs[with_all_edges])
+                graph.x = x
+                return self.forward(self.frozen.fresh(graph))
+
+            with untouched_rng(self._seed):
+                self.wiring.first_layer = find_first_layer(self.model, run, self.data.x)
+        return self.wiring.first_layer
+
+    def first_map(self) -> Tensor:
+        r"""How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
+
+        For a layer :math:`\sum_k P_k X W_k + b` this is :math:`\sum_k \kappa_k W_k`, where :math:`\kappa_k` is the mean
+        row sum of :math:`P_k`; for any other layer it is the derivative at the features.
+        """
+        data, tap = self.data, self.first_layer().tap
+        graph = copy.copy(data)
+        with untouched_rng(self._seed), self.frozen.on(data), torch.enable_grad():
+            shift = torch.zeros_like(data.x[:1]).requires_grad_()
+            graph.x = data.x + shift
+            mean = tap(self.model, lambda: self.forward(self.frozen.fresh(graph))).mean(0)
+            rows = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in mean]
+        require(all(row is not None for row in rows), "the first layer of the model has no gradient for the features")
+        return torch.cat([row for row in rows if row is not None]).t().contiguous()
 
     @torch.no_grad()
     def takes_shared_features(self) -> bool:

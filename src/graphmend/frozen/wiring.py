@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from graphmend.engine.report import Abilities
 from graphmend.frozen.edge_weights import Way
 from graphmend.frozen.embedding import Tap
+from graphmend.frozen.first_layer import FirstLayer
 
 __all__ = ["OwnEmbed", "Wiring", "signature", "wiring_of"]
 
@@ -38,6 +39,7 @@ class Wiring:
     written: tuple[str, ...] | None = None  #: attributes of a graph that it writes into
     way: Way | None = None  #: how its edges get weights
     embedding: OwnEmbed | Tap | None = None  #: where Z comes from
+    first_layer: FirstLayer | None = None  #: where the first pre-activation comes from
     takes_shared_features: bool | None = None
     stacks_views: bool | None = None  #: whether several views can go through it as one graph
     numbers_of_views: set[int] = field(default_factory=set)  #: how many went through it so far

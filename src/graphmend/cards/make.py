@@ -1,0 +1,155 @@
+"""Making a source card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.cards.edges import LEVELS, similarity
+from graphmend.cards.moments import Moments, class_moments, moments
+from graphmend.cards.observation import Observation, observe, probabilities
+from graphmend.cards.rows import in_blocks, quantiles, row_statistics
+from graphmend.cards.source_card import SourceCard, model_digest
+from graphmend.errors import require
+from graphmend.frozen import FrozenGNN
+from graphmend.frozen.restore import plain
+from graphmend.graph.checks import check_graph
+
+__all__ = ["card", "column_range"]
+
+ROW_QUANTILES = (0.002, 0.998)
+HALVES = 20  # random halves of the nodes, for the noise level
+TEMPERATURES = (0.1, 10.0, 60)  # lowest, highest, number
+MARGIN = 0.1  # of a column's range, by which a value may lie outside
+
+
+def card(
+    model: nn.Module, train_data: Data | Sequence[Data], *, embedding: str | None = None, seed: int = 0
+) -> SourceCard:
+    """A source card for a trained model: what its training graph looks like, seen from the model.
+
+    Keep it beside the model. With it, :func:`graphmend.mend` can tell a graph that has shifted from one that has not.
+
+    Args:
+        model: The trained model; it is left as it was.
+        train_data: The graph it was trained on, or a list of them. If there is a ``train_mask``, the noise level is
+            measured on the other nodes; if there are labels ``y`` with a ``val_mask``, they calibrate the predictions.
+        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
+        seed: Seed of the random halves.
+
+    Example:
+        >>> from graphmend.nn import GCN
+        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)))
+        >>> card(GCN(3, 8, 2), data).first_mean.numel()
+        8
+    """
+    graphs = [train_data] if isinstance(train_data, Data) else list(train_data)
+    require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
+    for data in graphs:
+        check_graph(data)
+    widths = {data.x.size(1) for data in graphs}
+    require(len(widths) == 1, f"the training graphs have different numbers of columns ({sorted(widths)})")
+    graphs = [plain(data) for data in graphs]
+    seen: list[Observation] = []
+    for data in graphs:
+        with torch.cuda.device_of(data.x), FrozenGNN(model, data, embedding=embedding, seed=seed) as frozen:  # type: ignore[no-untyped-call]
+            seen.append(observe(frozen, data))
+            first_map = frozen.first_map
+    return _card(model, graphs, seen, first_map, seed)
+
+
+@torch.no_grad()
+def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_map: Tensor, seed: int) -> SourceCard:
+    first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
+    nodes = first.size(0)
+    temperature = _temperature(logits, graphs)
+    probability = probabilities(logits, temperature)
+    classes = probability.argmax(1)
+    z_moments = moments(z)
+    standard = (z - z_moments.mean) / z_moments.unit
+    counts = F.one_hot(classes, probability.size(1)).to(z.dtype)
+    centroids = counts.t() @ standard / counts.sum(0).clamp(min=1).unsqueeze(1)
+    low, high = (torch.stack([getattr(data.x, f"a{name}")(0) for data in graphs]) for name in ("min", "max"))
+    low, high = low.amin(0), high.amax(0)
+    rows = torch.cat([row_statistics(data.x, *column_range(low, high)) for data in graphs])
+    limits = quantiles(rows, ROW_QUANTILES)
+    whole = moments(first)
+    noise, noise_nodes = _noise(first, whole, graphs, seed)
+    hidden = torch.cat([similarity(data.x @ first_map, data.edge_index) for data in graphs])
+    features = torch.cat([similarity(data.x, data.edge_index) for data in graphs])
+    at = {"hidden": quantiles(hidden, LEVELS), "feature": quantiles(features, LEVELS)}
+    ends = torch.split(classes, [data.x.size(0) for data in graphs])
+    edges = torch.cat([part[data.edge_index] for part, data in zip(ends, graphs, strict=True)], dim=1)
+    number = probability.size(1)
+    pairs = torch.bincount(edges[0] * number + edges[1], minlength=number**2).view(number, number)
+    means = torch.stack([torch.stack([b.sum(0) for b in in_blocks(data.x)]).sum(0) for data in graphs]).sum(0) / nodes
+    class_first, class_second = class_moments(first, probability)
+    return SourceCard(
+        column_mean=means,
+        column_min=low,
+        column_max=high,
+        row_low=limits[0],
+        row_high=limits[1],
+        first_mean=whole.mean,
+        first_std=whole.std,
+        class_first=class_first,
+        class_second=class_second,
+        z_mean=z_moments.mean,
+        z_std=z_moments.std,
+        centroids=centroids,
+        prior=probability.mean(0),
+        pairs=pairs.to(z.dtype) / max(1, edges.size(1)),
+        hidden_similarity=at["hidden"],
+        feature_similarity=at["feature"],
+        hidden_shares=torch.stack([(hidden >= level).to(z.dtype).mean() for level in at["hidden"]]),
+        feature_shares=torch.stack([(features >= level).to(z.dtype).mean() for level in at["feature"]]),
+        agreement=float((torch.cdist(standard, centroids).argmin(1) == classes).double().mean()),
+        temperature=temperature,
+        noise=noise,
+        noise_nodes=noise_nodes,
+        nodes=nodes,
+        edges_per_node=edges.size(1) / nodes,
+        model=model_digest(model),
+    )
+
+
+def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """The range of each column with a margin at both ends."""
+    margin = MARGIN * (high - low)
+    return low - margin, high + margin
+
+
+def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:
+    masks = [data.get("train_mask") for data in graphs]
+    untrained = torch.cat(
+        [~m if m is not None else first.new_ones(d.x.size(0)).bool() for m, d in zip(masks, graphs, strict=True)]
+    )
+    rows = untrained.nonzero().view(-1)
+    if rows.numel() < 4:
+        rows = torch.arange(first.size(0), device=first.device)
+    half = max(1, rows.numel() // 2)
+    generator = torch.Generator().manual_seed(seed)
+    draws = [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
+    return max(whole.distance(moments(first.index_select(0, chosen))) for chosen in draws), half
+
+
+def _temperature(logits: Tensor, graphs: list[Data]) -> float:
+    """The temperature with the lowest negative log-likelihood on labelled validation nodes; 1 where there are none."""
+    start, rows, labels = 0, [], []
+    for data in graphs:
+        mask, y, nodes = data.get("val_mask"), data.get("y"), data.x.size(0)
+        if mask is not None and y is not None and bool(mask.any()):
+            rows.append(mask.nonzero().view(-1) + start)
+            labels.append(y.reshape(nodes, -1)[mask][:, 0].long())
+        start += nodes
+    if not rows:
+        return 1.0
+    chosen, y = logits.index_select(0, torch.cat(rows)).double(), torch.cat(labels)
+    low, high, number = TEMPERATURES
+    grid = torch.logspace(torch.tensor(low).log10(), torch.tensor(high).log10(), number).tolist()
+    losses = [F.nll_loss(probabilities(chosen, t).clamp(min=1e-12).log(), y) for t in grid]
+    return float(grid[int(torch.stack(losses).argmin())])

@@ -1,0 +1,54 @@
+"""Means and standard deviations of the columns of a representation, and how far apart two such pairs are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Moments", "class_moments", "mixture", "moments"]
+
+_FLOOR = 0.05  # of the mean standard deviation: the least that a column counts with
+
+
+class Moments(NamedTuple):
+    """The mean and the standard deviation of each column."""
+
+    mean: Tensor
+    std: Tensor
+
+    @property
+    def unit(self) -> Tensor:
+        """Standard deviations that are safe to divide by, for columns that hardly vary as well."""
+        return self.std.clamp(min=_FLOOR * max(float(self.std.mean()), 1e-30))
+
+    def distance(self, other: Moments) -> float:
+        r"""How far other moments :math:`(m, s)` are from these, :math:`(\mu, \sigma)`, in units of :math:`\sigma`:
+
+        .. math:: \delta = \sqrt{\tfrac1w \sum_k \Big(\frac{m_k - \mu_k}{\sigma_k}\Big)^2
+                  + \tfrac1w \sum_k \Big(\frac{s_k - \sigma_k}{\sigma_k}\Big)^2}
+        """
+        unit = self.unit
+        squares = ((other.mean - self.mean) / unit).square() + ((other.std - self.std) / unit).square()
+        return float(squares.mean().sqrt())
+
+
+def moments(h: Tensor) -> Moments:
+    """The moments of the rows of a representation."""
+    std, mean = torch.std_mean(h, dim=0, correction=0)
+    return Moments(mean, std)
+
+
+def class_moments(h: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
+    r"""First and second moments per class, :math:`\sum_i p_{ic} h_i / \sum_i p_{ic}` and the same of the squares."""
+    share = (probability / probability.sum(0).clamp(min=1e-12)).t()
+    return share @ h, share @ h.square()
+
+
+def mixture(first: Tensor, second: Tensor, shares: Tensor) -> Moments:
+    r"""The moments of a mixture of classes: :math:`\mu = \sum_c \pi_c m_c` and
+    :math:`\sigma^2 = \sum_c \pi_c m^{(2)}_c - \mu^2`.
+    """
+    mean = shares @ first
+    return Moments(mean, (shares @ second - mean.square()).clamp(min=0).sqrt())

@@ -1,0 +1,57 @@
+"""What a frozen model shows of a graph: its first layer, its embedding and its predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.cards.moments import Moments, moments
+from graphmend.frozen import FrozenGNN
+
+__all__ = ["Observation", "observe", "probabilities"]
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A model's view of a graph.
+
+    Args:
+        first: The output of the first layer before any activation.
+        z: The embedding.
+        logits: The output.
+    """
+
+    first: Tensor
+    z: Tensor
+    logits: Tensor
+
+    @property
+    def moments(self) -> Moments:
+        """The moments of the first layer."""
+        return moments(self.first)
+
+    @property
+    def classes(self) -> Tensor:
+        """The predicted class of each node."""
+        return probabilities(self.logits).argmax(1)
+
+
+@torch.no_grad()
+def observe(frozen: FrozenGNN, data: Data, x: Tensor | None = None) -> Observation:
+    """Run the model on a graph, or on the same graph with other features."""
+    x = data.x if x is None else x
+    with frozen.on(data):
+        first = frozen.first_layer(x, data.edge_index)
+        return Observation(first, frozen.embed(x, data.edge_index), frozen(x, data.edge_index))
+
+
+def probabilities(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """Class probabilities, ``(nodes, classes)``, from logits, log-probabilities or a single binary logit per node."""
+    if logits.dim() == 1 or logits.size(1) == 1:
+        one = logits.reshape(-1, 1) / temperature
+        return torch.cat([torch.sigmoid(-one), torch.sigmoid(one)], dim=1)
+    return F.softmax(logits / temperature, dim=1)

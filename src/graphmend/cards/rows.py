@@ -1,0 +1,54 @@
+"""What a feature row looks like from outside: its size, how full it is, its largest entry, entries out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["ROW_STATISTICS", "in_blocks", "quantiles", "robust_deviation", "row_statistics"]
+
+ROW_STATISTICS = ("log norm", "log density", "log maximum", "share outside the range")
+
+BLOCK = 4_000_000  # numbers at a time, so that no copy as large as the features is made
+_TINY = 1e-12
+
+
+def in_blocks(x: Tensor) -> list[Tensor]:
+    """The rows of ``x``, some at a time."""
+    return list(torch.split(x, max(1, BLOCK // max(1, x.size(1)))))
+
+
+@torch.no_grad()
+def row_statistics(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    """The :data:`ROW_STATISTICS` of each row, ``(rows, 4)``; nothing is outside where no range is given.
+
+    Args:
+        x: The features.
+        low: Lower end of each column's range.
+        high: Upper end of each column's range.
+    """
+    parts = []
+    for block in in_blocks(x):
+        size = block.abs()
+        norm, largest = torch.linalg.vector_norm(block, dim=1), size.amax(1)
+        density = (size > 0).to(x.dtype).mean(1)
+        outside = torch.zeros_like(norm)
+        if low is not None and high is not None:
+            outside = ((block < low) | (block > high)).to(x.dtype).mean(1)
+        logs = [value.clamp(min=_TINY).log() for value in (norm, density, largest)]
+        parts.append(torch.stack([*logs, outside], dim=1))
+    return torch.cat(parts)
+
+
+def quantiles(values: Tensor, levels: Sequence[float]) -> Tensor:
+    """Quantiles along the first dimension; ``torch.quantile`` refuses more than 16 million numbers."""
+    ordered: Tensor = values.sort(0).values
+    return ordered[[round(level * (values.size(0) - 1)) for level in levels]]
+
+
+def robust_deviation(values: Tensor) -> Tensor:
+    """The interquartile range of each column over 1.35, which is the standard deviation of normal numbers."""
+    quarters = quantiles(values, (0.25, 0.75))
+    return torch.diff(quarters, dim=0)[0] / 1.35

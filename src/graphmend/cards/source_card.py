@@ -1,0 +1,170 @@
+"""The source card: a few numbers about the training graph that say what a model is used to."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.cards.edges import LEVELS
+from graphmend.cards.moments import Moments, mixture
+from graphmend.errors import GraphMendError, require
+from graphmend.io.files import digest, read_safetensors, write_safetensors
+
+__all__ = ["SourceCard", "model_digest"]
+
+FORMAT = "graphmend-card-1"
+
+
+@dataclass(frozen=True, eq=False)
+class SourceCard:
+    """What a model saw when it was trained, in a few kilobytes, without a single row of the training graph.
+
+    Args:
+        column_mean: Mean of each feature column.
+        column_min: Smallest value of each column.
+        column_max: Largest value of each column.
+        row_low: Quantile 0.002 of each of the :data:`~graphmend.cards.rows.ROW_STATISTICS`.
+        row_high: Quantile 0.998 of the same.
+        first_mean: Mean of the first layer's output before any activation.
+        first_std: Standard deviation of the same.
+        class_first: Its mean per predicted class.
+        class_second: The mean of its squares per predicted class.
+        z_mean: Mean of the embedding.
+        z_std: Standard deviation of the embedding.
+        centroids: Mean of the standardised embedding per predicted class.
+        prior: Share of each predicted class.
+        pairs: Share of the edges that lead from one predicted class to another, ``(classes, classes)``.
+        hidden_similarity: Quantiles of the edges' cosine similarity in the first layer's linear map, at
+            :data:`~graphmend.cards.edges.LEVELS`.
+        feature_similarity: The same of the features themselves.
+        hidden_shares: Share of the edges at or above each of those quantiles.
+        feature_shares: The same of the features themselves.
+        agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
+        temperature: Divides logits so that probabilities are calibrated.
+        noise: The largest distance of the moments of half of the nodes from those of all.
+        noise_nodes: The number of nodes in such a half.
+        nodes: Nodes of the training graph.
+        edges_per_node: Stored edges per node.
+        model: Digest of the model's weights.
+    """
+
+    column_mean: Tensor
+    column_min: Tensor
+    column_max: Tensor
+    row_low: Tensor
+    row_high: Tensor
+    first_mean: Tensor
+    first_std: Tensor
+    class_first: Tensor
+    class_second: Tensor
+    z_mean: Tensor
+    z_std: Tensor
+    centroids: Tensor
+    prior: Tensor
+    pairs: Tensor
+    hidden_similarity: Tensor
+    feature_similarity: Tensor
+    hidden_shares: Tensor
+    feature_shares: Tensor
+    agreement: float
+    temperature: float
+    noise: float
+    noise_nodes: int
+    nodes: int
+    edges_per_node: float
+    model: str
+
+    @property
+    def first(self) -> Moments:
+        """The moments of the first layer."""
+        return Moments(self.first_mean, self.first_std)
+
+    @property
+    def homophily(self) -> float:
+        """The share of edges between nodes of the same predicted class."""
+        return float(self.pairs.diagonal().sum())
+
+    def expected(self, shares: Tensor) -> Moments:
+        """The moments of the first layer if only the class shares were others."""
+        return mixture(self.class_first, self.class_second, shares)
+
+    def noise_for(self, nodes: int) -> float:
+        """How far the moments of a graph of so many nodes may be from the card's by chance."""
+        return self.noise * max(1.0, math.sqrt(self.noise_nodes / max(1, nodes)))
+
+    def quantile(self, level: float, kind: str = "hidden") -> float:
+        """A quantile of the similarity of the ends of edges, ``"hidden"`` or ``"feature"``."""
+        values: Tensor = getattr(self, f"{kind}_similarity")
+        return float(values[LEVELS.index(level)])
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> SourceCard:
+        """The same card on a device, in a floating-point type."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Tensor"}
+        return replace(self, **{name: value.to(device, dtype) for name, value in tensors.items()})
+
+    def check(self, model: nn.Module, data: Data) -> None:
+        """Raise unless the card belongs to this model and the graph has the columns it was made with."""
+        columns = self.column_mean.numel()
+        require(
+            data.x.size(1) == columns,
+            f"the source card is of a graph with {columns} feature columns, this graph has {data.x.size(1)}; "
+            "make a card from the graph the model was trained on",
+        )
+        require(
+            model_digest(model) == self.model,
+            "the source card belongs to another model, or this one was trained further; "
+            "make a new one with graphmend.card(model, train_data)",
+        )
+
+    def summary(self) -> str:
+        """What the card holds, one line each."""
+        size = sum(getattr(self, f.name).numel() for f in fields(self) if isinstance(getattr(self, f.name), Tensor))
+        return "\n".join(
+            (
+                f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
+                f"{self.prior.numel()} classes ({4 * size / 1024:.0f} kB, no rows of the training graph)",
+                f"first layer: {self.first_mean.numel()} units, noise level {self.noise:.3f} "
+                f"(moments of {self.noise_nodes} nodes against those of all)",
+                f"predicted classes: {', '.join(f'{100 * float(p):.0f} %' for p in self.prior)}; "
+                f"temperature {self.temperature:.2f}",
+                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class",
+            )
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write as safetensors with a JSON header, atomically."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        numbers = {name: value for name, value in values.items() if name not in tensors}
+        header = {"format": FORMAT, "numbers": numbers, "summary": self.summary()}
+        header["checksum"] = digest(tensors, json.dumps(numbers, sort_keys=True))
+        write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> SourceCard:
+        """Read a card written by :meth:`save`."""
+        tensors, metadata = read_safetensors(path)
+        try:
+            header = json.loads(metadata.get("graphmend", "{}"))
+            kind = header.get("format") if isinstance(header, dict) else None
+            require(kind == FORMAT, f"{path} holds no source card; give a file written by 'graphmend card'")
+            numbers = header["numbers"]
+            whole = header["checksum"] == digest(tensors, json.dumps(numbers, sort_keys=True))
+            require(whole, f"the source card {path} is damaged: its checksum does not fit; make it again")
+            values: dict[str, Any] = {**tensors, **numbers}
+            return cls(**values)
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise GraphMendError(f"the source card {path} is incomplete ({error}); make it again") from error
+
+
+def model_digest(model: nn.Module) -> str:
+    """A digest of the model's weights."""
+    module = getattr(model, "_orig_mod", model)
+    return digest({name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)})

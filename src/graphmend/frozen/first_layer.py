@@ -1,0 +1,121 @@
+"""Finding the first layer of a model nobody has seen before: its output before any activation, and its linear maps.
+
+Shift in the features shows there first and in the model's own units, and it is the last place where the way back to the
+features is a linear map.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch_geometric.nn import BatchNorm as GraphBatchNorm
+
+from graphmend.errors import GraphMendError
+from graphmend.frozen.embedding import Call, Tap
+
+__all__ = ["FirstLayer", "find_first_layer"]
+
+_NORMS = (_BatchNorm, GraphBatchNorm)
+
+
+@dataclass(frozen=True)
+class FirstLayer:
+    """Where the first pre-activation is taken from.
+
+    Args:
+        tap: Takes it from a running model.
+        norm: Name of the batch normalisation that is given it, if there is one.
+    """
+
+    tap: Tap
+    norm: str | None = None
+
+
+class _Output(NamedTuple):
+    call: Call
+    module: nn.Module
+    input: Any
+    value: Tensor
+
+
+def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x: Tensor) -> FirstLayer:
+    """The last output that is affine in the features, or the convolution it is a part of.
+
+    Runs with three feature matrices, the third half way between the others, show which outputs are affine in the
+    features; a run with half of the edges shows which of them react to edges. The last affine output that reacts is
+    the first layer of a GCN, of GraphSAGE and of GIN. Where none reacts, the first layer is the convolution around the
+    last affine output (GAT), or that output itself (a linear map in front of everything else). A convolution that is
+    nowhere affine and has no modules inside is taken as it is.
+
+    Args:
+        model: The model.
+        run: Runs it on given features, with all edges or with half of them.
+        x: Features to try it with.
+    """
+    other = x.roll(1, dims=0) * 0.7 + x.flip(0) * 0.6
+    matrices = (x, other, (x + other) / 2)
+    first, second, middle = (_outputs(model, partial(run, values, True), x) for values in matrices)
+    bare = _outputs(model, partial(run, x, False), x)
+    calls = [call for call in first if call in second and call in middle and call in bare and call.name]
+    affine = [c for c in calls if _is_middle(first[c].value, second[c].value, middle[c].value)]
+    reacting = [c for c in calls if not torch.equal(first[c].value, bare[c].value)]
+    affine = [c for c in affine if not isinstance(first[c].module, _NORMS) and _varies(first[c].value)]
+    both = [c for c in affine if c in reacting]
+    if both:
+        chosen = both[-1]
+    elif affine:
+        around = [c for c in reacting if affine[-1].name.startswith(f"{c.name}.") and c.turn == affine[-1].turn]
+        chosen = around[0] if around else affine[-1]
+    else:
+        weighted = [c for c in reacting if any(True for _ in first[c].module.parameters())]
+        if not weighted:
+            raise GraphMendError(f"no layer of {type(model).__name__} was found that takes the node features")
+        chosen = weighted[0]
+    norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
+    return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None)
+
+
+def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
+    """The outputs of all modules with one row of numbers per node, in the order in which the modules finish."""
+    names = {module: name for name, module in model.named_modules() if name}
+    turns: Counter[nn.Module] = Counter()
+    outputs: dict[Call, _Output] = {}
+
+    def before(module: nn.Module, args: tuple[Any, ...]) -> None:
+        turns[module] += 1
+
+    def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        if isinstance(out, Tensor) and out.dim() >= 2 and out.size(0) == x.size(0) and out.is_floating_point():
+            call = Call(names[module], turns[module])
+            outputs[call] = _Output(call, module, args[0] if args else None, out.detach().flatten(1).clone())
+
+    handles = [module.register_forward_pre_hook(before) for module in names]
+    handles += [module.register_forward_hook(after) for module in names]
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return outputs
+
+
+def _is_middle(first: Tensor, second: Tensor, middle: Tensor) -> bool:
+    size = max(float(first.abs().max()), float(second.abs().max()))
+    error = float((0.5 * (first + second) - middle).abs().max())
+    return error <= max(200 * torch.finfo(first.dtype).eps, 1e-12) * max(size, 1e-12)
+
+
+def _varies(value: Tensor) -> bool:
+    return value.size(0) > 1 and not torch.equal(value, value[:1].expand_as(value))
+
+
+def _same(given: Any, value: Tensor) -> bool:
+    return isinstance(given, Tensor) and given.flatten(1).shape == value.shape and torch.equal(given.flatten(1), value)
