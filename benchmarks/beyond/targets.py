@@ -18,7 +18,17 @@ from torch_geometric.data import Data
 
 from benchmarks.beyond.attacks import ATTACKED, RATES, attacked_graph
 from benchmarks.beyond.sources import Source, digits, splits_of
-from graphmend.datasets import Splits, load, masked, node_mask
+from graphmend.datasets import (
+    ColumnShift,
+    EdgeSubsample,
+    LabelShift,
+    MissingColumns,
+    Splits,
+    load,
+    masked,
+    node_mask,
+)
+from graphmend.graph.edits import reordered
 from graphmend.transforms import FeatureNoise, RandomEdges
 
 __all__ = ["KINDS", "Target", "is_transductive", "targets_of", "training_graphs"]
@@ -37,6 +47,18 @@ CSBM_SHIFTS: dict[str, dict[str, Any]] = {
     "labels 2": {"label_shift": 2.0},
     "features and structure": {"feature_shift": 1.0, "structure_shift": 0.3},
 }
+SIMULATED = ("cora", "pubmed", "photo", "digits-shift", "csbm")  # the sets that simulated shifts are made of
+SIMULATIONS: dict[str, Callable[[int], Callable[[Data], Data]]] = {
+    "label shift, mild": lambda seed: LabelShift(concentration=10.0, seed=seed),
+    "label shift, strong": lambda seed: LabelShift(concentration=1.0, seed=seed),
+    "column shift, mild": lambda seed: ColumnShift(share=0.2, scale=1.5, offset=0.5, seed=seed),
+    "column shift, strong": lambda seed: ColumnShift(share=0.5, scale=2.0, offset=1.0, seed=seed),
+    "missing columns 0.2": lambda seed: MissingColumns(share=0.2, seed=seed),
+    "missing columns 0.5": lambda seed: MissingColumns(share=0.5, seed=seed),
+    "edges 0.8": lambda seed: EdgeSubsample(keep=0.8, seed=seed),
+    "edges 0.5": lambda seed: EdgeSubsample(keep=0.5, seed=seed),
+}
+OTHER_SEED = 10_000  # added to the seed of a harm where it is done to a validation graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +91,7 @@ def targets_of(source: Source, model: nn.Module, store: Path) -> Iterator[Target
         store: The folder of models and attacked graphs.
     """
     splits = splits_of(source)
-    for part in (_shifted, _noisy, _attacked, _unshifted):
+    for part in (_shifted, _noisy, _attacked, _unshifted, _simulated):
         yield from part(source, splits, store)
 
 
@@ -129,7 +151,7 @@ def _noisy(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
     for kind in NOISE_KINDS:
         for ratio in NOISE_RATIOS:
             harmed = FeatureNoise(clean.test_mask, ratio, seed=source.seed, kind=kind)(clean)
-            same = FeatureNoise(validation.val_mask, ratio, seed=source.seed + 10_000, kind=kind)
+            same = FeatureNoise(validation.val_mask, ratio, seed=source.seed + OTHER_SEED, kind=kind)
             yield Target(f"{kind} {ratio}", "noise", _plain(harmed), splits.metric, [same(validation)])
 
 
@@ -158,12 +180,37 @@ def _unshifted(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
         yield Target("validation nodes", "unshifted", _plain(splits.val[0]), splits.metric)
     elif is_transductive(splits):
         clean = splits.test[0]
-        changes: dict[str, Callable[[Data, int], Data]] = {"permuted": permuted, "reordered edges": reordered}
+        changes: dict[str, Callable[[Data, int], Data]] = {"permuted": permuted, "reordered edges": shuffled_edges}
         if source.name in HALVED:
             changes["random half"] = half
         yield _transductive("clean", "unshifted", clean, splits)
         for name, change in changes.items():
             yield _transductive(name, "unshifted", change(clean, source.seed), splits)
+
+
+def _simulated(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
+    """Shifts of known kind and size of a graph that is not shifted by itself.
+
+    The validation graph of an inductive set is another graph under the same kind of shift, drawn with another seed.
+    """
+    if source.name not in SIMULATED:
+        return
+    for name, shift in SIMULATIONS.items():
+        if is_transductive(splits):
+            yield _transductive(name, "simulated", shift(source.seed)(splits.test[0]), splits)
+            continue
+        clean, other = splits.test[0], splits.val[0]
+        if source.name == "digits-shift":
+            first, second, other = digits().clean
+            clean = _side_by_side(first, second)  # twice as many nodes, because a label shift leaves few of them
+        validation = shift(source.seed + OTHER_SEED)(other)
+        yield Target(name, "simulated", _plain(shift(source.seed)(clean)), splits.metric, [_plain(validation)])
+
+
+def _side_by_side(one: Data, two: Data) -> Data:
+    """Two graphs as one without an edge between them."""
+    edge_index = torch.cat([one.edge_index, two.edge_index + one.num_nodes], dim=1)
+    return Data(x=torch.cat([one.x, two.x]), edge_index=edge_index, y=torch.cat([one.y, two.y]))
 
 
 def _transductive(name: str, kind: str, harmed: Data, splits: Splits) -> Target:
@@ -191,12 +238,9 @@ def permuted(data: Data, seed: int) -> Data:
     return out
 
 
-def reordered(data: Data, seed: int) -> Data:
+def shuffled_edges(data: Data, seed: int) -> Data:
     """The same graph with its edges listed in another order."""
-    order = torch.randperm(data.num_edges, generator=torch.Generator().manual_seed(seed))
-    out = copy.copy(data)
-    out.edge_index = data.edge_index[:, order]
-    return out
+    return reordered(data, torch.randperm(data.num_edges, generator=torch.Generator().manual_seed(seed)))
 
 
 def half(data: Data, seed: int) -> Data:
