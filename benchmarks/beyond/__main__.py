@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.beyond.archive import pack, unpack
-from benchmarks.beyond.sources import BACKBONES, SETS
+from benchmarks.beyond.measure import measure
+from benchmarks.beyond.methods import names
+from benchmarks.beyond.sources import BACKBONES, SETS, sources
+from benchmarks.beyond.targets import KINDS
 from benchmarks.beyond.train import train
-from graphmend.errors import listed, require
 
 
 def main() -> None:
@@ -35,6 +38,17 @@ def main() -> None:
         pack(arguments.store, arguments.out, only=arguments.sources, jobs=arguments.jobs)
     elif arguments.command == "unpack":
         print(f"{unpack(arguments.archives, arguments.store)} files")
+    elif arguments.command == "measure":
+        chosen = sources(arguments.sources or SETS, range(arguments.seeds), arguments.backbones or BACKBONES)
+        measure(
+            list(chosen),
+            arguments.store,
+            arguments.out,
+            methods=arguments.methods or names(),
+            kinds=arguments.kinds,
+            device=arguments.device,
+            jobs=arguments.jobs,
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,11 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument("--store", type=Path, required=True, help="folder of models and attacked graphs")
     some = argparse.ArgumentParser(add_help=False)
-    some.add_argument("--sources", type=_names, help=f"some of {', '.join(SETS)}, with commas; all by default")
+    some.add_argument("--sources", type=_some_of(SETS), help=f"some of {', '.join(SETS)}, with commas; all by default")
     some.add_argument("--jobs", type=int, default=1, help="processes")
     runs = argparse.ArgumentParser(add_help=False)
     runs.add_argument("--seeds", type=int, default=5, help="run seeds, counted from 0")
-    runs.add_argument("--backbones", type=_backbones, help=f"some of {', '.join(BACKBONES)}; all by default")
+    runs.add_argument("--backbones", type=_some_of(BACKBONES), help=f"some of {', '.join(BACKBONES)}; all by default")
     runs.add_argument("--device", default="cpu")
     runs.add_argument("--data", type=Path, help="folder of the published data; by default GRAPHMEND_DATA")
     commands.add_parser("train", parents=[store, some, runs], help="train models and attack graphs")
@@ -57,22 +71,24 @@ def _parser() -> argparse.ArgumentParser:
     packing.add_argument("--out", type=Path, required=True)
     unpacking = commands.add_parser("unpack", parents=[store], help="read archives into the store")
     unpacking.add_argument("archives", type=Path, nargs="+")
+    measuring = commands.add_parser("measure", parents=[store, some, runs], help="measure methods on targets")
+    measuring.add_argument("--out", type=Path, required=True, help="folder of the rows, continued if it exists")
+    measuring.add_argument("--methods", type=_some_of(names()), help=f"some of {', '.join(names())}; all by default")
+    measuring.add_argument("--kinds", type=_some_of(KINDS), help=f"some of {', '.join(KINDS)}; all by default")
     return parser
 
 
-def _names(text: str) -> list[str]:
-    return _chosen(text, list(SETS), "source")
+def _some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """A reader of names with commas between them."""
+    choices = list(known)
 
+    def read(text: str) -> list[str]:
+        wrong = [name for name in text.split(",") if name not in choices]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"there is no {', '.join(wrong)}; choose some of {', '.join(choices)}")
+        return text.split(",")
 
-def _backbones(text: str) -> list[str]:
-    return _chosen(text, list(BACKBONES), "backbone")
-
-
-def _chosen(text: str, known: list[str], kind: str) -> list[str]:
-    names = text.split(",")
-    wrong = [name for name in names if name not in known]
-    require(not wrong, f"there is no {kind} {listed(wrong)}; choose some of {', '.join(known)}")
-    return names
+    return read
 
 
 if __name__ == "__main__":
