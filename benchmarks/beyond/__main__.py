@@ -15,7 +15,9 @@ from pathlib import Path
 from benchmarks.beyond.archive import pack, unpack
 from benchmarks.beyond.measure import measure
 from benchmarks.beyond.methods import names
+from benchmarks.beyond.picture import picture
 from benchmarks.beyond.sources import BACKBONES, SETS, sources
+from benchmarks.beyond.tables import report
 from benchmarks.beyond.targets import KINDS
 from benchmarks.beyond.train import train
 
@@ -49,6 +51,10 @@ def main() -> None:
             device=arguments.device,
             jobs=arguments.jobs,
         )
+    elif arguments.command == "tables":
+        print(report(arguments.out, arguments.methods), end="")
+    elif arguments.command == "picture":
+        print(picture(arguments.out, arguments.methods))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,10 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     packing.add_argument("--out", type=Path, required=True)
     unpacking = commands.add_parser("unpack", parents=[store], help="read archives into the store")
     unpacking.add_argument("archives", type=Path, nargs="+")
-    measuring = commands.add_parser("measure", parents=[store, some, runs], help="measure methods on targets")
-    measuring.add_argument("--out", type=Path, required=True, help="folder of the rows, continued if it exists")
-    measuring.add_argument("--methods", type=_some_of(names()), help=f"some of {', '.join(names())}; all by default")
+    rows = argparse.ArgumentParser(add_help=False)
+    rows.add_argument("--out", type=Path, required=True, help="folder of the rows, continued if it exists")
+    rows.add_argument("--methods", type=_some_of(names()), help=f"some of {', '.join(names())}; all by default")
+    measuring = commands.add_parser("measure", parents=[store, some, runs, rows], help="measure methods on targets")
     measuring.add_argument("--kinds", type=_some_of(KINDS), help=f"some of {', '.join(KINDS)}; all by default")
+    commands.add_parser("tables", parents=[rows], help="write tables of the rows")
+    commands.add_parser("picture", parents=[rows], help="draw the rows")
     return parser
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import multiprocessing
 import tarfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -24,7 +25,7 @@ HEADER = 4096  # bytes that a member of a tar file needs besides its content, at
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 3, "lc": 0, "lp": 2, "pb": 2}]
 
 
-def pack(store: Path, out: Path, *, only: list[str] | None = None, jobs: int = 4) -> list[Path]:
+def pack(store: Path, out: Path, *, only: list[str] | None = None, jobs: int = 1) -> list[Path]:
     """Write the models and attacked graphs of ``store`` into archives in ``out``; the files left out are printed.
 
     Args:
@@ -38,17 +39,16 @@ def pack(store: Path, out: Path, *, only: list[str] | None = None, jobs: int = 4
     files = sorted(names, key=lambda path: (_rank(path), str(path)))
     archives: list[list[tuple[str, bytes]]] = [[]]
     sizes, left_out = [0], []
-    with ProcessPoolExecutor(jobs) as pool:
-        for path, content in zip(files, pool.map(_compressed, files, chunksize=4), strict=True):
-            name, size = f"{path.relative_to(store)}.xz", len(content) + HEADER
-            if sizes[-1] + size > ARCHIVE and len(archives) < ARCHIVES:
-                archives.append([])
-                sizes.append(0)
-            if sizes[-1] + size > ARCHIVE or sum(sizes) + size > TOTAL:
-                left_out.append(name)
-                continue
-            archives[-1].append((name, content))
-            sizes[-1] += size
+    for path, content in zip(files, _all_compressed(files, jobs), strict=True):
+        name, size = f"{path.relative_to(store)}.xz", len(content) + HEADER
+        if sizes[-1] + size > ARCHIVE and len(archives) < ARCHIVES:
+            archives.append([])
+            sizes.append(0)
+        if sizes[-1] + size > ARCHIVE or sum(sizes) + size > TOTAL:
+            left_out.append(name)
+            continue
+        archives[-1].append((name, content))
+        sizes[-1] += size
     written = [out / f"store-{number}.tar" for number, members in enumerate(archives) if members]
     for path, members in zip(written, archives, strict=False):
         write_bytes(path, _tar(members))
@@ -72,6 +72,13 @@ def unpack(archives: list[Path], store: Path) -> int:
                 write_bytes(store / path.with_suffix(""), lzma.decompress(content.read()))
                 count += 1
     return count
+
+
+def _all_compressed(files: list[Path], jobs: int) -> list[bytes]:
+    if jobs == 1:
+        return [_compressed(path) for path in files]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_compressed, files, chunksize=4))
 
 
 def _compressed(path: Path) -> bytes:
