@@ -10,10 +10,12 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.moments import Moments, moments
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.low_rank import changed_features
 from graphmend.engine.report import Stopped
 from graphmend.errors import require
 
-__all__ = ["Align", "aligned", "running_moments"]
+__all__ = ["Align", "alignment", "running_moments"]
 
 ROUNDS = 6
 RIDGE = 1e-3
@@ -47,49 +49,48 @@ class Align(Adapter):
     def adapt(self, task: Task) -> Change:
         """Align to the card, or to the running statistics of a batch normalisation."""
         frozen, data = task.require_frozen(), task.data
-
-        def first(x: Tensor) -> Tensor:
-            return frozen.first_layer(x, data.edge_index)
-
         target = running_moments(task) if task.card is None else task.card.first
-        x = aligned(first, data.x, frozen.first_map, target)
-        if self.strength < 1:
-            x = torch.lerp(data.x, x, self.strength)
-        return Change(task.within_limits(x))
+        base = LinearMaps(data.x)
+        change, inverse = alignment(lambda x: frozen.first_layer(x, data.edge_index), base, frozen.first_map, target)
+        return Change(task.within_limits(torch.addmm(data.x, self.strength * change, inverse)))
 
 
 @torch.no_grad()
-def aligned(first: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, target: Moments) -> Tensor:
-    """Features for which the first layer has the target's moments, as far as it can be done.
+def alignment(
+    first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor, target: Moments
+) -> tuple[Tensor, Tensor]:
+    r"""The change of the features for which the first layer has the target's moments, as far as it can be done.
 
     Args:
         first: The output of the first layer for given features.
-        x: The features.
+        base: The features, with their known products.
         weight: The response of the layer's mean to a shift of all rows, ``(columns, width)``.
         target: The moments to reach.
+
+    Returns:
+        The change in the coordinates of the first layer, ``(nodes, width)``, and the matrix :math:`W^+` that leads back
+        to the features, ``(width, columns)``.
     """
     inverse = _pseudo_inverse(weight)
-    u = x @ weight
+    u = base.product(torch.mm, weight)
     u = u - u.mean(0)
-    stretch, shift = torch.ones_like(target.mean), torch.zeros_like(target.mean)
-    best, least, gain = x, target.distance(moments(first(x))), 1.0
-    out, now, unit = x, moments(first(x)), target.unit
+    stretch, shift, gain, unit = torch.ones_like(target.mean), torch.zeros_like(target.mean), 1.0, target.unit
+    now = moments(first(changed_features(base)))
+    best, least = torch.zeros_like(u), target.distance(now)
     for _ in range(ROUNDS):
         wanted = target.mean - now.mean
-        ratio = target.std / now.std.clamp(min=1e-3 * unit)
+        ratio = target.std / torch.maximum(now.std, 1e-3 * unit)
         stretch = stretch * ratio.clamp(1 / LARGEST_FACTOR, LARGEST_FACTOR)
         shift = shift + gain * wanted
-        out = torch.addmm(x, u * (stretch - 1) + shift, inverse)
-        before, now = now, moments(first(out))
-        moved = float(
-            ((now.mean - before.mean) * wanted / unit**2).sum() / (wanted / unit).square().sum().clamp(min=1e-30)
-        )
+        change = u * (stretch - 1) + shift
+        before, now = now, moments(first(changed_features(base, change, inverse)))
+        moved = _share(now.mean - before.mean, wanted, unit)
         if moved > 0.1:  # a layer that sums over neighbours answers more strongly than it did on a few nodes
             gain = min(2.0, max(0.02, gain / moved))
         distance = target.distance(now)
         if distance < least:
-            best, least = out, distance
-    return best
+            best, least = change, distance
+    return best, inverse
 
 
 def _share(moved: Tensor, wanted: Tensor, unit: Tensor) -> float:

@@ -42,7 +42,7 @@ class Observation:
 
 @torch.no_grad()
 def observe(frozen: FrozenGNN, data: Data, x: Tensor | None = None) -> Observation:
-    """Run the model on a graph, or on the same graph with other features."""
+    """Run the model on a graph, or on the same graph with other features, which may be shared features."""
     x = data.x if x is None else x
     with frozen.on(data):
         first = frozen.first_layer(x, data.edge_index)

@@ -71,6 +71,11 @@ class LinearMaps:
         self._maps: dict[Any, _Map] = {}
 
     @property
+    def like(self) -> Tensor:
+        """A tensor of the features' shape, type and device."""
+        return self.x
+
+    @property
     def is_used(self) -> bool:
         """Whether anybody has asked for a product."""
         return bool(self._maps)

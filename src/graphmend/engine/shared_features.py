@@ -62,9 +62,9 @@ class SharedFeatures(Tensor):
     @classmethod
     def of(cls, maps: LinearMaps, views: tuple[_View, ...] = (_View(),)) -> SharedFeatures:
         """All rows of the features in their own order; nothing is copied."""
-        differentiable = maps.x.requires_grad and torch.is_grad_enabled()
+        differentiable = maps.like.requires_grad and torch.is_grad_enabled()
         make: Any = _Wrap.apply if differentiable else _features
-        self: SharedFeatures = make(maps.x, views)
+        self: SharedFeatures = make(maps.like, views)
         self._maps, self._views = maps, views
         return self
 
@@ -97,7 +97,7 @@ class SharedFeatures(Tensor):
 
     def _may_share(self, weights: list[Any]) -> bool:
         """Whether the weights are constants of the features' type, the first a matrix."""
-        grad, dtype = torch.is_grad_enabled(), self._maps.x.dtype
+        grad, dtype = torch.is_grad_enabled(), self._maps.like.dtype
         first, *others = weights
         return (
             type(first) in (Tensor, nn.Parameter)
