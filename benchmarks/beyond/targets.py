@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from graphmend.datasets import (
     masked,
     node_mask,
 )
+from graphmend.datasets.readers.lazy import LazyGraphs
 from graphmend.graph.edits import reordered
 from graphmend.transforms import FeatureNoise, RandomEdges
 
@@ -161,8 +163,9 @@ def _attacked(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
         return
     clean = splits.test[0]
     for rate in RATES:
-        harmed = attacked_graph(source, rate, store)
-        yield _transductive(f"attack {rate}", "attack", harmed, splits)
+        harmed = _plain(attacked_graph(source, rate, store))
+        same = LazyGraphs([partial(attacked_graph, source, rate, store, nodes="val")], keep=True)
+        yield Target(f"attack {rate}", "attack", harmed, splits.metric, same)
     for rate in RANDOM_RATES:
         harmed = RandomEdges(rate, seed=source.seed)(clean)
         yield _transductive(f"random edges {rate}", "attack-random", harmed, splits)

@@ -58,7 +58,7 @@ def _tasks(names: Sequence[str], seeds: int, backbones: Sequence[str]) -> list[C
                 tasks += [partial(_models, list(sources([name], group, backbones))) for group in groups]
         if not large:
             attacked = [Source(name, "gcn", seed) for name in ordered if name in ATTACKED for seed in range(seeds)]
-            tasks += [partial(_attack, source, rate) for source in attacked for rate in RATES]
+            tasks += [partial(_attack, s, rate, nodes) for nodes in ("test", "val") for s in attacked for rate in RATES]
     return tasks
 
 
@@ -74,16 +74,17 @@ def _models(wanted: Sequence[Source], store: Path, device: str) -> None:
         print(f"{source}: validation {val:.2f}, test {test:.2f}, {seconds:.1f} s", flush=True)
 
 
-def _attack(source: Source, rate: float, store: Path, device: str) -> None:
-    if attack_path(source, rate, store).exists():
+def _attack(source: Source, rate: float, nodes: str, store: Path, device: str) -> None:
+    if attack_path(source, rate, store, nodes).exists():
         return
     start = time.perf_counter()
-    harmed = attacked_graph(source, rate, store, device)
+    harmed = attacked_graph(source, rate, store, device, nodes)
     seconds = time.perf_counter() - start
     splits = splits_of(source)
     model = model_of(source, store, device)
-    clean, attacked = (_mean_score(model, [data], splits, device) for data in (splits.test[0], harmed))
-    print(f"{source.name}-{source.seed} attack {rate}: test {clean:.2f} -> {attacked:.2f}, {seconds:.1f} s", flush=True)
+    before, after = (_mean_score(model, [data], splits, device) for data in (splits.parts[nodes][0], harmed))
+    label = f"{source.name}-{source.seed} attack {rate}"
+    print(f"{label}: {nodes} {before:.2f} -> {after:.2f}, {seconds:.1f} s", flush=True)
 
 
 @torch.no_grad()
