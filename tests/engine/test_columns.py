@@ -42,10 +42,13 @@ def test_over_several_blocks_of_different_means(device: str) -> None:
 
 @devices
 def test_a_large_mean_costs_no_digits(device: str) -> None:
-    """One pass with the mean of squares would find nothing but rounding here."""
+    """The mean of squares less the square of the mean would be nothing but rounding here."""
     x = (1e6 + torch.randn(5000, 3, generator=rng())).to(device)
     assert_right(x)
-    x[0] = -1e9  # also where the first row is far from all others
+    for far in (-1e9, 1e30):  # also where the first row, to which all others are compared, is far from them
+        x[0] = far
+        assert_right(x)
+    x = (1e12 + torch.randn(5000, 3, generator=rng(), dtype=torch.float64)).to(device)
     assert_right(x)
 
 

@@ -14,27 +14,23 @@ __all__ = ["column_deviations"]
 def column_deviations(x: Tensor) -> Tensor:
     r"""The standard deviation of every column, :math:`s_j = \sqrt{\frac1N \sum_i (x_{ij} - \bar x_j)^2}`.
 
-    The rows are read once, a block at a time, and no copy as large as ``x`` is made. Each block has its own mean and
-    its own sum of squares about it, and two of them are merged by Chan's formula, with n and k rows and :math:`\delta`
-    the difference of their means:
+    The rows are read once, a block at a time, and no copy as large as ``x`` is made. With the first row subtracted from
+    all others, :math:`c_{ij} = x_{ij} - x_{1j}`, it is
 
-    .. math:: Q \leftarrow Q + Q' + \frac{n k}{n + k} \delta^2, \qquad \bar x \leftarrow \bar x + \frac{k}{n + k} \delta
+    .. math:: s_j^2 = \frac1N \sum_i c_{ij}^2 - \bar c_j^2
 
-    So a mean that is large beside the deviation costs no digits. The first row is subtracted from all others, which
-    makes the deviation of a constant column exactly 0; so is that of every column where there is only one row. Numbers
-    are summed in double precision, where squares of single-precision numbers neither overflow nor vanish.
+    in double precision. A mean that is large beside the deviation costs no digits: the first row itself, with
+    :math:`c = 0`, makes :math:`s_j^2 \ge \bar c_j^2 / N`, so the relative error is at most about N times that of a
+    single operation, :math:`10^{-16}`. Squares of single-precision numbers neither overflow nor vanish. A constant
+    column has exactly 0, and so has every column where there is only one row.
     """
     numbers = CACHED_NUMBERS if x.device.type == "cpu" else STEP_NUMBERS["cuda"]
     size = min(max(1, numbers // x.size(1)), x.size(0))
     first, buffer = x[0].double(), torch.empty(size, x.size(1), dtype=torch.float64, device=x.device)
-    mean, squares, rows = torch.zeros_like(first), torch.zeros_like(first), 0
+    sums, squares = torch.zeros_like(first), torch.zeros_like(first)
     for block in torch.split(x, size):
-        count = block.size(0)
-        centred = torch.sub(block, first, out=buffer[:count])
-        block_mean = centred.mean(0)
-        block_squares = centred.sub_(block_mean).square_().sum(0)
-        difference = block_mean - mean
-        squares += block_squares + difference.square() * (rows * count / (rows + count))
-        mean += difference * (count / (rows + count))
-        rows += count
-    return (squares / rows).sqrt().to(x.dtype)
+        shifted = torch.sub(block, first, out=buffer[: block.size(0)])
+        sums += shifted.sum(0)
+        squares += shifted.square_().sum(0)
+    variance = squares / x.size(0) - (sums / x.size(0)).square()
+    return variance.clamp(min=0).sqrt().to(x.dtype)
