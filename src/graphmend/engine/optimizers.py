@@ -43,6 +43,7 @@ class FeatureStep:
         self.mean, self.square = empty_like(x).zero_(), empty_like(x).zero_()
         self.steps = torch.zeros((), device=x.device)
         numbers = STEP_NUMBERS.get(x.device.type, STEP_NUMBERS["cpu"])
+        numbers = numbers if scale is None else numbers // 2  # two blocks take the room of one
         self.size = min(max(1, numbers // x.size(1)), x.size(0))
         self.block = torch.empty_like(x[: self.size])
         self.change = None if scale is None else torch.empty_like(self.block)
