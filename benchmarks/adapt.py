@@ -82,7 +82,7 @@ def _adapt(who: str, model: torch.nn.Module, data: Any, device: str) -> tuple[di
         losses, kinds, marks, seconds = trace.losses, trace.kinds, trace.seconds, trace.total
         scores = trace.scores
     else:
-        found = GTrans(edge_update="sign")(model, data)
+        found = GTrans(edge_update="sign", feature_scale="absolute")(model, data)
         if found.reason is not None:
             raise RuntimeError(found.reason)
         losses, kinds = [step.loss for step in found.history], [step.kind for step in found.history]

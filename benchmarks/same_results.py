@@ -3,8 +3,8 @@
     python -m benchmarks.same_results --data DIR --out FILE.json [--seeds 3]
 
 A 2-layer GCN (32 hidden units) per seed; both adapt it with T = 10, K = 5, the loss without labels, on the undirected
-test graphs: cora-ood, twitch-e, and Cora with Gaussian features at 30 % of the test nodes. Step sizes are the defaults;
-this compares two programs, not a method with its tuning.
+test graphs: cora-ood, twitch-e, and Cora with Gaussian features at 30 % of the test nodes. Step sizes are the released
+code's, absolute; this compares two programs, not a method with its tuning.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> None:
         for seed in range(arguments.seeds):
             model, metric, graphs = cases(name, seed, arguments.data)
             for number, data in zip(range(arguments.graphs), graphs, strict=False):
-                found = GTrans(edge_update="sign")(model, data, seed=seed)
+                found = GTrans(edge_update="sign", feature_scale="absolute")(model, data, seed=seed)
                 trace = Reference(model, data.x, data.edge_index)(seed=seed)
                 assert trace.x is not None and trace.edge_index is not None
                 cell = {

@@ -56,9 +56,11 @@ def reference(
     seed: int = 0,
     p_drop: float = 0.5,
     forget: str = "",
+    feature_scale: str = "relative",
 ) -> Reference:
-    """Algorithm 1 with dense matrices, dX as the leaf, and nothing of this library."""
+    """Algorithm 1 with dense matrices, V in dX = V diag(s) as the leaf, and nothing of this library."""
     x0, (source, target) = data.x, data.edge_index
+    unit = x0.std(0, correction=0) if feature_scale == "relative" else torch.ones_like(x0[0])
     keys = sorted({(min(i, j), max(i, j)) for i, j in pairs_of(data.edge_index) if i != j})
     place = {key: k for k, key in enumerate(keys)}
     entries = list(zip(source.tolist(), target.tolist(), strict=True))
@@ -84,14 +86,14 @@ def reference(
         return distance(z(x, weight * keep), full) - distance(z(x[order], weight), full)
 
     generator = torch.Generator().manual_seed(seed)
-    dx = torch.zeros_like(x0).requires_grad_()
+    v = torch.zeros_like(x0).requires_grad_()
     p = torch.zeros(len(keys), dtype=x0.dtype).requires_grad_()
-    adam_x, adam_p = torch.optim.Adam([dx], lr=lr[0]), torch.optim.Adam([p], lr=lr[1])
+    adam_x, adam_p = torch.optim.Adam([v], lr=lr[0]), torch.optim.Adam([p], lr=lr[1])
     out = Reference([], [], [], x0, [], set())
     for t in range(steps):
-        loss = loss_of(x0 + dx, weights(p), generator)
+        loss = loss_of(x0 + v * unit, weights(p), generator)
         features = t % sum(tau) < tau[0]
-        leaf = dx if features else p
+        leaf = v if features else p
         (leaf.grad,) = torch.autograd.grad(loss, [leaf])
         out.losses.append(float(loss.detach()))
         out.norms.append(float(leaf.grad.norm()))
@@ -107,11 +109,11 @@ def reference(
             if not features:
                 p.copy_(exact_projection(p, budget))
                 if "x" in forget:
-                    adam_x = torch.optim.Adam([dx], lr=lr[0])
+                    adam_x = torch.optim.Adam([v], lr=lr[0])
                 if "p" in forget:
                     adam_p = torch.optim.Adam([p], lr=lr[1])
         out.flipped.append(float(p.detach().sum()))
-    x, p = (x0 + dx).detach(), p.detach()
+    x, p = (x0 + v * unit).detach(), p.detach()
     flips = [torch.zeros(len(keys), dtype=torch.bool)]
     if budget > 0 and (p > 0).any():
         top = torch.zeros_like(flips[0])
@@ -149,19 +151,25 @@ def assert_follows(result: Adaptation, expected: Reference) -> None:
 @pytest.mark.parametrize("update, lr_edge", [("adam", 0.3), ("sign", 0.3), ("gradient", 200.0)])
 @pytest.mark.parametrize("tau", [(4, 1), (2, 3), (1, 1), (0, 1), (1, 0)], ids=str)
 @pytest.mark.parametrize("mode", ["auto", "eager"])
-def test_the_whole_algorithm_equals_the_reference(update: str, lr_edge: float, tau: tuple[int, int], mode: str) -> None:
+@pytest.mark.parametrize("feature_scale", ["relative", "absolute"])
+def test_the_whole_algorithm_equals_the_reference(
+    update: str, lr_edge: float, tau: tuple[int, int], mode: str, feature_scale: str
+) -> None:
     model, data, seed = make_model(), make_graph(), 3 + sum(tau)
+    data.x *= torch.tensor([0.01, 1.0, 3.0, 0.3, 1.0], dtype=torch.float64)  # units of their own
     adapter = GTrans(
         steps=17,
         feature_steps=tau[0],
         edge_steps=tau[1],
         lr_feature=0.02,
+        feature_scale=feature_scale,
         lr_edge=lr_edge,
         budget=4,
         edge_update=update,
     )
     result = adapter(model, data, seed=seed, mode=mode)
-    expected = reference(model, data, steps=17, tau=tau, lr=(0.02, lr_edge), budget=4, update=update, seed=seed)
+    settings: dict[str, Any] = {"steps": 17, "tau": tau, "lr": (0.02, lr_edge), "budget": 4, "update": update}
+    expected = reference(model, data, **settings, seed=seed, feature_scale=feature_scale)
     if tau[1] == 0:
         expected = expected._replace(candidates=[])
     assert_follows(result, expected)

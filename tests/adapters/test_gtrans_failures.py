@@ -204,6 +204,7 @@ def test_too_little_memory_is_said_beforehand(monkeypatch: pytest.MonkeyPatch) -
         ({"budget": math.nan}, r"budget as a fraction must be in \[0, 1\] \(got nan\)"),
         ({"budget": -1}, r"budget must not be negative \(got -1\)"),
         ({"budget": "all"}, r"budget must be a float fraction or an int count \(got 'all'\)"),
+        ({"feature_scale": "sd"}, "unknown feature_scale 'sd'; choose one of absolute, relative"),
         ({"edge_update": "sgd"}, "unknown edge_update 'sgd'; choose one of adam, gradient, sign"),
         ({"space": "all"}, "unknown space 'all'; choose one of existing, random_block"),
         ({"directed": "both"}, "unknown directed 'both'; choose one of delete, reverse"),

@@ -104,6 +104,22 @@ def test_finished_work_is_skipped_and_changed_settings_are_not(work: Path, tmp_p
     assert (tmp_path / "one.patch.safetensors").exists()
 
 
+def test_feature_steps_are_relative_unless_asked_for_otherwise(work: Path, tmp_path: Path) -> None:
+    x = load_graph(work / "one.npz").x
+    moved = {}
+    for name, more in (("default", []), *((kind, ["--feature-scale", kind]) for kind in ("relative", "absolute"))):
+        command = mend(work, tmp_path / name, "--steps", "1", "--edge-steps", "0", "--lr-feature", "0.25", *more, "-q")
+        assert run(app, command).exit_code == 0
+        moved[name] = (load_graph(tmp_path / name / "one.npz").x - x).abs().amax(0)
+        settings = json.loads((tmp_path / name / "one.json").read_text())["settings"]
+        assert settings["feature_scale"] == (name if more else "relative")
+    assert torch.equal(moved["default"], moved["relative"])
+    torch.testing.assert_close(moved["relative"], 0.25 * x.std(0, correction=0), rtol=0.01, atol=0)
+    torch.testing.assert_close(moved["absolute"], torch.full_like(x[0], 0.25), rtol=0.01, atol=0)
+    said = run(app, mend(work, tmp_path / "none", "--feature-scale", "small"))
+    assert said.exit_code != 0 and "unknown feature_scale 'small'; choose one of absolute, relative" in said.output
+
+
 def test_same_seed_same_result_other_seed_another(work: Path, tmp_path: Path) -> None:
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         assert run(app, mend(work, tmp_path / name, "--seed", seed, "-q")).exit_code == 0

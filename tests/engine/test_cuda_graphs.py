@@ -185,6 +185,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain gradient": {"edge_update": "gradient", "lr_edge": 50.0},
     "edges only": {"feature_steps": 0},
     "one step": {"steps": 1},
+    "absolute steps": {"feature_scale": "absolute"},
 }
 
 
@@ -197,6 +198,20 @@ def test_recorded_adaptations_of_all_kinds(settings: str, edges: str) -> None:
     data = graph({"undirected": undirected(40), "directed": directed(40), "loops only": loops}[edges])
     adapter = GTrans(**{"steps": 8, "feature_steps": 2, "edge_steps": 2, "lr_feature": 0.01, **SETTINGS[settings]})
     assert_recorded_as_called(adapter, GCN(6, 8, 3, num_layers=3), data)
+
+
+@needs_cuda
+@pytest.mark.parametrize("kinds", [("absolute", "relative"), ("relative", "absolute")], ids=str)
+def test_another_kind_of_step_is_recorded_at_once_for_a_model_that_is_warm(kinds: tuple[str, str]) -> None:
+    torch.manual_seed(0)
+    model, data = GCN(6, 8, 3).to("cuda").eval(), graph()
+    for kind in kinds:
+        adapter = GTrans(steps=10, lr_feature=0.01, feature_scale=kind)
+        plain = adapter(model, data.clone(), mode="eager")
+        for _ in range(2):
+            run = adapter(model, data.clone())
+            assert_same(run, plain)
+        assert run.engine.recorded, run.engine.reasons
 
 
 @needs_cuda

@@ -95,6 +95,9 @@ def test_the_gradient_is_put_together_from_all_products(number: int, direct: boo
     torch.testing.assert_close(whole(gradient), torch.autograd.grad(expected, x)[0])
     part = gradient.rows(2, 5, torch.full((3, IN), torch.nan, dtype=torch.float64))
     torch.testing.assert_close(part, whole(gradient)[2:5])
+    scale = torch.tensor([0.5, 0.0, 1e3, 1e-3], dtype=torch.float64)
+    torch.testing.assert_close(whole(gradient.times(scale)), whole(gradient) * scale)
+    torch.testing.assert_close(whole(gradient.times(scale).times(scale)), whole(gradient) * scale * scale)
 
 
 def test_a_loss_that_does_not_use_the_features_has_no_gradient() -> None:

@@ -111,6 +111,113 @@ def test_features_that_want_a_gradient_may_take_a_step() -> None:
     torch.testing.assert_close(x.detach(), torch.full((3, 2), -0.5))
 
 
+# ---------------------------------------------------------------- features, with a scale for each column
+
+
+SCALE = torch.tensor([1e-3, 0.0, 0.7, 400.0], dtype=torch.float64)
+
+
+@devices
+@dtypes
+def test_scaled_steps_are_those_of_adam_on_v(dtype: torch.dtype, device: str) -> None:
+    """The slow way: V is there, X' = X + V diag(s), and V has a gradient of its own."""
+    start = torch.randn(5, 4, generator=rng(), dtype=torch.float64)
+    gradients = list(torch.randn(6, 5, 4, generator=rng(1), dtype=torch.float64))
+    x = start.clone().to(device, dtype)
+    step = FeatureStep(x, 0.1, scale=SCALE.to(device, dtype))
+    norms = [step.take(RowGradient(g.to(device, dtype), None, None)) for g in gradients]
+    v = adam_by_hand(torch.zeros(5, 4, dtype=torch.float64), [g * SCALE for g in gradients], 0.1)
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(x.double().cpu(), start + v * SCALE, rtol=tolerance, atol=tolerance)
+    assert torch.equal(x[:, 1].cpu(), start[:, 1].to(dtype)), "the scale 0: bit for bit"
+    for norm, gradient in zip(norms, gradients, strict=True):
+        assert float(norm) == pytest.approx(float((gradient * SCALE).norm()), rel=1e-5)
+
+
+def test_a_scale_of_one_changes_nothing() -> None:
+    start = torch.randn(5, 3, generator=rng(), dtype=torch.float64)
+    plain, scaled = start.clone(), start.clone()
+    steps = FeatureStep(plain, 0.1), FeatureStep(scaled, 0.1, scale=torch.ones(3, dtype=torch.float64))
+    for seed in range(4):
+        gradient = torch.randn(5, 3, generator=rng(seed), dtype=torch.float64)
+        norms = [step.take(RowGradient(gradient.clone(), None, None)) for step in steps]
+        assert norms[0] == norms[1]
+    torch.testing.assert_close(plain, scaled, rtol=1e-14, atol=1e-14)
+
+
+def test_a_small_gradient_in_small_units_is_not_lost_in_adams_epsilon() -> None:
+    """Scaling the step alone, and not the gradient, would not do: Adam compares the gradient with 1e-8."""
+    gradient = torch.randn(5, 4, generator=rng(), dtype=torch.float64) * 1e-6
+    moved = []
+    for unit in (1.0, 1e-6, 1e6):
+        x = torch.zeros(5, 4, dtype=torch.float64)
+        step = FeatureStep(x, 0.1, scale=torch.full((4,), unit, dtype=torch.float64))
+        step.take(RowGradient(gradient / unit, None, None))
+        moved.append(x / unit)
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(moved[2], moved[0], rtol=1e-12, atol=0)
+
+
+def test_a_scaled_gradient_may_come_in_parts_and_is_left_as_it_was() -> None:
+    direct, narrow = torch.randn(5, 4, generator=rng(1)), torch.randn(5, 2, generator=rng(2))
+    weights, scale = torch.randn(2, 4, generator=rng(3)), SCALE.float()
+    start = torch.randn(5, 4, generator=rng())
+    for gradient, dense in (
+        (RowGradient(direct, None, None), direct),
+        (RowGradient(direct, narrow, weights), direct + narrow @ weights),
+        (RowGradient(None, narrow, weights), narrow @ weights),
+        (RowGradient(None, None, None), torch.zeros(5, 4)),
+        (RowGradient(direct[:1].expand(5, 4), None, None), direct[:1].expand(5, 4)),
+    ):
+        before = [None if part is None else part.clone() for part in gradient]
+        ours = start.clone()
+        norm = FeatureStep(ours, 0.1, scale=scale).take(gradient)
+        v = adam_by_hand(torch.zeros(5, 4), [dense * scale], 0.1)
+        torch.testing.assert_close(ours, start + v * scale)
+        torch.testing.assert_close(norm, (dense * scale).norm())
+        for part, kept in zip(gradient, before, strict=True):
+            assert part is kept is None or torch.equal(part, kept)
+
+
+def test_scaled_blocks_leave_no_trace_and_have_their_final_values_when_they_are_told() -> None:
+    x, scale = torch.randn(LARGE, generator=rng()), torch.rand(LARGE[1], generator=rng(2))
+    gradients = torch.randn(2, *LARGE, generator=rng(1))
+    v = adam_by_hand(torch.zeros(LARGE), list(gradients * scale), 0.1)
+    expected, told = x + v * scale, torch.empty_like(x)
+    step = FeatureStep(x, 0.1, scale=scale)
+    assert step.change is not None and 3 * step.change.numel() < x.numel(), "only a block of it"
+
+    def after(start: int, stop: int) -> None:
+        told[start:stop] = x[start:stop]
+
+    for gradient in gradients:
+        step.take(RowGradient(gradient, None, None), after)
+    torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(told, x)
+
+
+def test_scaled_features_are_brought_back_into_their_limits() -> None:
+    """The limits are in the features' own units, and hold after the step."""
+    x, scale = torch.zeros(3, 2), torch.tensor([0.1, 10.0])
+
+    def project(x: Tensor) -> None:
+        x.clamp_(-0.25, 0.25)
+
+    step = FeatureStep(x, 0.5, project, scale)
+    for _ in range(2):
+        step.take(RowGradient(torch.ones(3, 2), None, None))
+    torch.testing.assert_close(x, torch.tensor([[-0.1, -0.25]]).expand(3, 2))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_scaled_gradient_that_is_not_finite_shows_in_the_norm(value: float, column: int) -> None:
+    gradient = torch.ones(3, 2)
+    gradient[1, column] = value
+    step = FeatureStep(torch.zeros(3, 2), 0.5, scale=torch.tensor([1.0, 0.0]))
+    assert not step.take(RowGradient(gradient, None, None)).isfinite()
+
+
 # ---------------------------------------------------------------- edge variables
 
 

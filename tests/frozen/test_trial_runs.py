@@ -117,7 +117,7 @@ def test_features_that_are_concatenated_step_like_adam_says() -> None:
         out: Tensor = model(data.x, data.edge_index, data.get("edge_weight")).square().mean()
         return out
 
-    result = GTrans(loss, steps=1, edge_steps=0, lr_feature=0.1)(model, data)
+    result = GTrans(loss, steps=1, edge_steps=0, lr_feature=0.1, feature_scale="absolute")(model, data)
     x = data.x.clone().requires_grad_()
     model(x, data.edge_index).square().mean().backward()
     expected = torch.optim.Adam([x], lr=0.1)

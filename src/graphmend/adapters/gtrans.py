@@ -12,13 +12,17 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.contracts import Backbone
+from graphmend.engine.columns import column_deviations
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.errors import listed, require
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
+from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
 __all__ = ["GTrans"]
+
+FEATURE_SCALES = ("relative", "absolute")
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,23 @@ class GTrans(Adapter):
     :math:`p \in [0, 1]` (projected onto the budget), until ``steps`` are done. Then discrete graphs are drawn, and the
     one with the lowest loss, all scored under the same views, is kept.
 
+    Feature steps are relative: the variable is V in :math:`\Delta_X = V \operatorname{diag}(s)`, with :math:`s_j` the
+    standard deviation of column j of the given graph, so one step moves an entry by about ``lr_feature`` deviations:
+
+    .. math:: x'_{ij} \leftarrow x'_{ij} - \eta \, s_j \, \hat m_{ij} / \left(\sqrt{\hat v_{ij}} + \epsilon\right)
+
+    with Adam's moments :math:`\hat m, \hat v` of :math:`s_j \, \partial \mathcal L_s / \partial x'_{ij}`. So the units
+    of the features do not matter: a column times c, with its weights in the first layer divided by c, gives the same
+    predictions. A column that is constant in the graph stays so. The paper's steps are absolute, :math:`s_j = 1`.
+
     Args:
         surrogate: A :class:`~graphmend.surrogates.Surrogate`, the name of one, or a function ``(model, data) -> loss``.
         steps: T, the number of steps in all.
         feature_steps: Feature steps per cycle; 0 leaves the features alone.
         edge_steps: Edge steps per cycle; 0 leaves the edges alone.
-        lr_feature: Learning rate of the features.
+        lr_feature: :math:`\eta`, how far a feature step goes, in standard deviations of the column or, with
+            ``feature_scale="absolute"``, in the features' own units.
+        feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps.
         lr_edge: Learning rate of the flips.
         budget: How many edges may flip: a fraction of them (float) or a number (int). Undirected edges count once.
         num_samples: K, how many discrete graphs to draw besides the top-budget one and the unflipped one.
@@ -62,6 +77,7 @@ class GTrans(Adapter):
     feature_steps: int = 4
     edge_steps: int = 1
     lr_feature: float = 1e-3
+    feature_scale: str = "relative"
     lr_edge: float = 0.1
     budget: float | int = 0.05
     num_samples: int = 5
@@ -84,7 +100,12 @@ class GTrans(Adapter):
             positive = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
             require(positive, f"{name} must be positive and finite (got {value!r})")
         check_budget(self.budget)
-        choices_of = {"edge_update": EDGE_UPDATES, "space": SPACES, "directed": DIRECTED}
+        choices_of = {
+            "feature_scale": FEATURE_SCALES,
+            "edge_update": EDGE_UPDATES,
+            "space": SPACES,
+            "directed": DIRECTED,
+        }
         for name, choices in choices_of.items():
             value = getattr(self, name)
             require(value in choices, f"unknown {name} {value!r}; choose one of {listed(choices)}")
@@ -98,7 +119,7 @@ class GTrans(Adapter):
         graph = task.relaxed(self._flips(task))  # lines 1-3: X' = X and p = 0
         cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges
         if self.feature_steps > 0:
-            cycle += self.feature_steps * [FeatureStep(graph.x, self.lr_feature, limits.projection(original))]
+            cycle += self.feature_steps * [self._feature_step(task, graph)]
         if graph.flips is not None:
             cycle += self.edge_steps * [self._edge_step(graph.flips)]
         with task.engine(surrogate_of(self.surrogate), graph) as engine:
@@ -129,6 +150,11 @@ class GTrans(Adapter):
             dtype=task.data.x.dtype,
             generator=task.generator,
         )
+
+    def _feature_step(self, task: Task, graph: RelaxedGraph) -> FeatureStep:
+        original = task.data.x
+        scale = column_deviations(original) if self.feature_scale == "relative" else None
+        return FeatureStep(graph.x, self.lr_feature, task.limits.projection(original), scale)
 
     def _edge_step(self, flips: EdgeFlips) -> EdgeStep:
         update = EDGE_UPDATES[self.edge_update](flips.p, self.lr_edge)

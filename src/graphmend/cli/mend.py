@@ -52,7 +52,17 @@ def mend(
     steps: Annotated[int, typer.Option(help="Steps in all.")] = 10,
     feature_steps: Annotated[int, typer.Option(help="Feature steps per cycle; 0 keeps the features.")] = 4,
     edge_steps: Annotated[int, typer.Option(help="Edge steps per cycle; 0 keeps the edges.")] = 1,
-    lr_feature: Annotated[float, typer.Option(help="Learning rate of the features.")] = 1e-3,
+    lr_feature: Annotated[
+        float,
+        typer.Option(help="How far a feature step goes, in standard deviations of each column; see --feature-scale."),
+    ] = 1e-3,
+    feature_scale: Annotated[
+        str,
+        typer.Option(
+            help="relative: --lr-feature counts standard deviations of each column in the graph, so units do not"
+            " matter. absolute: it is in the features' own units, as in the paper."
+        ),
+    ] = "relative",
     lr_edge: Annotated[float, typer.Option(help="Learning rate of the edge flips.")] = 0.1,
     budget: Annotated[str, typer.Option(help="Edges that may flip: a fraction (0.05) or a count (100).")] = "0.05",
     num_samples: Annotated[int, typer.Option(help="Discrete graphs to draw.")] = 5,
@@ -90,6 +100,7 @@ def mend(
         "feature_steps": feature_steps,
         "edge_steps": edge_steps,
         "lr_feature": lr_feature,
+        "feature_scale": feature_scale,
         "lr_edge": lr_edge,
         "budget": parse_budget(budget),
         "num_samples": num_samples,

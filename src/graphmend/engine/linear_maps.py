@@ -23,22 +23,34 @@ __all__ = ["LinearMaps", "RowGradient"]
 
 
 class RowGradient(NamedTuple):
-    r"""A gradient for features, kept as narrow as the linear maps it came through: :math:`D + G W`.
+    r"""A gradient for features, kept as narrow as the linear maps it came through: :math:`D S + G W`.
 
     :math:`G` holds the gradients for the outputs of all maps side by side, :math:`W` their weights one below the other,
-    :math:`D` what reached the features directly. Either part may be missing.
+    :math:`D` what reached the features directly. Either part may be missing. :math:`S` is diagonal, a factor for each
+    column, and missing if all are 1; :math:`W` has its factors already.
     """
 
     direct: Tensor | None
     narrow: Tensor | None
     weights: Tensor | None
+    scale: Tensor | None = None
+
+    def times(self, scale: Tensor) -> RowGradient:
+        """This gradient with every column multiplied by a number; nothing as large as the features is touched."""
+        weights = None if self.weights is None else self.weights * scale
+        return RowGradient(self.direct, self.narrow, weights, scale if self.scale is None else self.scale * scale)
 
     def rows(self, start: int, stop: int, out: Tensor) -> Tensor:
         """Some of its rows, in ``out`` or where they already are."""
+        direct = None if self.direct is None else self.direct[start:stop]
         if self.narrow is None or self.weights is None:
-            return out.zero_() if self.direct is None else self.direct[start:stop].contiguous()  # as Adam wants it
+            if direct is None:
+                return out.zero_()
+            return direct.contiguous() if self.scale is None else torch.mul(direct, self.scale, out=out)
         torch.mm(self.narrow[start:stop], self.weights, out=out)
-        return out if self.direct is None else out.add_(self.direct[start:stop])
+        if direct is None:
+            return out
+        return out.add_(direct) if self.scale is None else out.addcmul_(direct, self.scale)
 
 
 @dataclass

@@ -16,38 +16,58 @@ __all__ = ["EDGE_UPDATES", "Adam", "EdgeStep", "FeatureStep", "Update", "plain_g
 
 
 class FeatureStep:
-    """Adam on the features, a block of rows at a time: there is never a gradient as large as they are.
+    r"""Adam on the features, a block of rows at a time: there is never a gradient as large as they are.
+
+    With a ``scale`` s per column, it is Adam on V in :math:`X' = X + V \operatorname{diag}(s)`. V is never stored: its
+    gradient is :math:`\nabla_{X'} \operatorname{diag}(s)`, and what Adam would add to V is added to X' times s.
+    A column of the scale 0 stays as it is.
 
     Args:
         x: The features, changed in place.
         lr: Learning rate.
         project: Brings the features back into their limits, in place; ``None`` if there are none.
+        scale: What a step of the size 1 is in each column, such as
+            :func:`~graphmend.engine.columns.column_deviations`; ``None`` for 1 everywhere.
     """
 
     kind = "feature"
 
-    def __init__(self, x: Tensor, lr: float, project: Callable[[Tensor], None] | None = None) -> None:
-        self.variable, self.lr, self.project = x, lr, project
+    def __init__(
+        self,
+        x: Tensor,
+        lr: float,
+        project: Callable[[Tensor], None] | None = None,
+        scale: Tensor | None = None,
+    ) -> None:
+        self.variable, self.lr, self.project, self.scale = x, lr, project, scale
         self.mean, self.square = empty_like(x).zero_(), empty_like(x).zero_()
         self.steps = torch.zeros((), device=x.device)
         numbers = STEP_NUMBERS.get(x.device.type, STEP_NUMBERS["cpu"])
+        numbers = numbers if scale is None else numbers // 2  # two blocks take the room of one
         self.size = min(max(1, numbers // x.size(1)), x.size(0))
         self.block = torch.empty_like(x[: self.size])
+        self.change = None if scale is None else torch.empty_like(self.block)
 
     @torch.no_grad()
     def take(self, gradient: RowGradient, after_block: Callable[[int, int], None] | None = None) -> Tensor:
-        """Take one step; the norm of the gradient.
+        """Take one step; the norm of the gradient, for V if there is a scale.
 
         ``after_block(start, stop)`` is called when those rows have their final values, which the cache still holds.
         """
         self.steps += 1
+        gradient = gradient if self.scale is None else gradient.times(self.scale)
         squares = []
         for start in range(0, self.variable.size(0), self.size):
             stop = min(start + self.size, self.variable.size(0))
             grad = gradient.rows(start, stop, out=self.block[: stop - start])
             squares.append(_squared_norm(grad))
             x, mean, square = (tensor[start:stop] for tensor in (self.variable, self.mean, self.square))
-            _adam(x, grad, mean, square, self.steps, self.lr)
+            if self.scale is None or self.change is None:
+                _adam(x, grad, mean, square, self.steps, self.lr)
+            else:
+                change = self.change[: stop - start].zero_()
+                _adam(change, grad, mean, square, self.steps, self.lr)
+                x.addcmul_(change, self.scale)
             if after_block is not None:
                 after_block(start, stop)
         if self.project is not None:

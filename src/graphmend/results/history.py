@@ -34,7 +34,7 @@ class Step:
     kind: str  #: what took the step, such as "feature" or "edge"
     loss: float
     terms: dict[str, float]
-    gradient_norm: float
+    gradient_norm: float  #: of the variable that took the step; features in units of their columns, if steps are so
     flipped: float  #: sum of the flip probabilities after the step
     seconds: float  #: from the start to the end of the step
 
