@@ -1,52 +1,85 @@
-"""Purify: cut the edges between nodes that have too little in common."""
+"""Purify: cut edges that fit badly, if there are more of them than in the training graph."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
-from graphmend.cards.edges import LEVELS, similarity
+from graphmend.cards.edges import edge_views, fit
+from graphmend.cards.source_card import SourceCard
 from graphmend.errors import require
 
-__all__ = ["Purify"]
+__all__ = ["Excess", "Purify", "excess_of", "worst_edges"]
+
+MOST = 0.5  # of the edges that may be cut
+
+
+class Excess(NamedTuple):
+    """Edges beyond those the training graph accounts for.
+
+    Args:
+        fits: The fit of each edge.
+        share: The share of the edges that is in excess.
+        kept: Well-fitting edges per node, relative to the training graph; 1 if all of them are still there.
+    """
+
+    fits: Tensor
+    share: float
+    kept: float
 
 
 @dataclass(frozen=True)
 class Purify(Adapter):
-    r"""Cut the edges whose ends are less similar than nearly all edges of the training graph.
+    r"""Cut the edges that fit worst, as many as there are too many of them.
 
-    The similarity is the cosine in the coordinates :math:`XW` of the model's first layer, where attacks that connect
-    dissimilar nodes show most clearly; the threshold is a quantile of the training graph's edges, from the source card.
-    Self-loops and frozen edges stay.
+    The *fit* of an edge compares its ends with those of the training graph's edges (:mod:`graphmend.cards.edges`).
+    Somebody who inserts edges between nodes of different kinds lowers the share :math:`s` of edges that fit better than
+    the training graph's median edge, :math:`s_0`; the excess is :math:`1 - s / s_0`. The worst
+    ``strength`` :math:`\times` excess of all edges are cut. Self-loops and frozen edges stay.
 
     Args:
-        level: The quantile of the training graph's edges below which edges are cut, one of
-            :data:`graphmend.cards.edges.LEVELS`.
+        strength: Edges to cut for each edge in excess. More than 1, because not every inserted edge is among the worst.
     """
 
-    level: float = 0.2
+    strength: float = 1.5
 
     def __post_init__(self) -> None:
-        require(self.level in LEVELS, f"level must be one of {', '.join(map(str, LEVELS))} (got {self.level})")
+        require(self.strength > 0, f"strength must be positive (got {self.strength})")
 
     def adapt(self, task: Task) -> Change:
-        """Compare the ends of all edges."""
-        card, data = task.require_card(self), task.data
-        similar = similarity(data.x @ task.require_frozen().first_map, data.edge_index)
-        return Change(removed=removable(similar < card.quantile(self.level), task))
+        """Count the edges in excess and cut the worst."""
+        excess = excess_of(task, task.require_card(self))
+        return Change(removed=worst_edges(excess.fits, self.strength * excess.share, task))
 
 
 @torch.no_grad()
-def removable(cut: Tensor, task: Task) -> Tensor:
-    """Positions of the edges to cut, except for self-loops and frozen edges in either direction."""
+def excess_of(task: Task, card: SourceCard, hidden: Tensor | None = None) -> Excess:
+    """How many edges there are beyond those that the card accounts for."""
+    data = task.data
+    hidden = data.x @ task.require_frozen().first_map if hidden is None else hidden
+    fits = fit(edge_views(data.x, hidden, data.edge_index), card.edge_grid)
+    share = float((fits >= card.edge_middle).double().mean()) / max(card.edge_share, 1e-12)
+    density = data.edge_index.size(1) / data.x.size(0) / max(card.edges_per_node, 1e-12)
+    return Excess(fits, max(0.0, 1 - share), share * density)
+
+
+@torch.no_grad()
+def worst_edges(fits: Tensor, share: float, task: Task) -> Tensor:
+    """Positions of the worst edges, both directions of each, without self-loops and frozen edges."""
     source, target = task.data.edge_index
-    cut = cut & (source != target)
+    may_go = source != target
     frozen = task.limits.frozen_edges
     if frozen is not None:
         nodes = task.data.x.size(0)
         key = torch.minimum(source, target) * nodes + torch.maximum(source, target)
-        cut = cut & ~torch.isin(key, key[frozen])
-    return cut.nonzero().view(-1)
+        may_go &= ~torch.isin(key, key[frozen])
+    number = min(round(min(share, MOST) * fits.numel()), int(may_go.sum()))
+    if number == 0:
+        return torch.empty_like(source[:0])
+    threshold: Tensor = fits[may_go].kthvalue(number).values  # both directions of an edge have the same fit
+    worst: Tensor = (fits <= threshold) & may_go
+    return worst.nonzero().view(-1)

@@ -1,23 +1,78 @@
-"""How similar the two ends of each edge are."""
+r"""How well the two ends of each edge fit together, compared with the edges of the training graph.
+
+Three views of an edge, each a cosine: of the ends in the coordinates :math:`XW` of the model's first layer, of their
+features, and of their neighbourhoods without each other. Each counts as its percentile among the training graph's
+edges; the *fit* of an edge is the sum of the three. Edges that somebody inserted between nodes of different kinds fit
+badly in all three, true edges seldom in more than one.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["LEVELS", "similarity"]
+from graphmend.cards.rows import quantiles
 
-LEVELS = (0.05, 0.1, 0.2, 0.3, 0.5)
-"""The quantiles of similarity that a source card keeps."""
+__all__ = ["edge_views", "fit", "grid_of"]
 
+POINTS = 65  # of the grid of quantiles that a card keeps
+PROJECTED = 128  # columns that wide features are projected to, for the neighbourhoods
 BLOCK = 4_000_000  # numbers gathered at a time
 
 
 @torch.no_grad()
-def similarity(u: Tensor, edge_index: Tensor) -> Tensor:
-    r"""The cosine :math:`u_i^\top u_j / (\lVert u_i \rVert \lVert u_j \rVert)` at the two ends of each edge."""
-    unit = u / torch.linalg.vector_norm(u, dim=1, keepdim=True).clamp(min=1e-12)
-    size = max(1, BLOCK // max(1, u.size(1)))
-    ends = zip(*(end.split(size) for end in edge_index), strict=True)
-    parts = [(unit.index_select(0, a) * unit.index_select(0, b)).sum(1) for a, b in ends]
-    return torch.cat(parts) if parts else u.new_zeros(0)
+def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
+    """The three cosines of each edge, ``(3, edges)``.
+
+    Args:
+        x: The features.
+        hidden: The features in the coordinates of the first layer.
+        edge_index: The edges.
+    """
+    unit = _unit(x)
+    narrow = unit if x.size(1) <= PROJECTED else unit @ _projection(x)
+    around = narrow.clone()
+    for source, target in _blocks(edge_index, narrow.size(1)):
+        around.index_add_(0, target, narrow.index_select(0, source))
+    parts = []
+    small = _unit(hidden)
+    for source, target in _blocks(edge_index, x.size(1)):
+        first = around.index_select(0, target) - narrow.index_select(0, source)
+        second = around.index_select(0, source) - narrow.index_select(0, target)
+        views = [_cosine(small[source], small[target]), _cosine(unit[source], unit[target])]
+        parts.append(torch.stack([*views, _cosine(_unit(first), _unit(second))]))
+    return torch.cat(parts, dim=1)
+
+
+def grid_of(views: Tensor) -> Tensor:
+    """The quantiles of each view on an even grid, ``(3, POINTS)``."""
+    return quantiles(views.t(), [k / (POINTS - 1) for k in range(POINTS)]).t().contiguous()
+
+
+def fit(views: Tensor, grid: Tensor) -> Tensor:
+    """The sum of the percentiles of the three views among the edges a grid was made of; ties count half."""
+    points = grid.contiguous()
+    below, up_to = (torch.searchsorted(points, views.contiguous(), right=right) for right in (False, True))
+    total: Tensor = (below + up_to).to(views.dtype).sum(0)
+    return total / (2 * grid.size(1))
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-12)
+
+
+def _cosine(first: Tensor, second: Tensor) -> Tensor:
+    return (first * second).sum(1)
+
+
+def _projection(x: Tensor) -> Tensor:
+    """A random projection that nearly keeps angles (Johnson and Lindenstrauss), the same for every graph."""
+    generator = torch.Generator().manual_seed(0)
+    matrix: Tensor = torch.randn(x.size(1), PROJECTED, generator=generator) / PROJECTED**0.5
+    return matrix.to(x)
+
+
+def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
+    size = max(1, BLOCK // max(1, width))
+    sources, targets = (torch.split(end, size) for end in edge_index)
+    return list(zip(sources, targets, strict=True))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.cards.edges import LEVELS, similarity
+from graphmend.cards.edges import edge_views, fit, grid_of
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import in_blocks, quantiles, row_statistics
@@ -79,9 +79,10 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
     limits = quantiles(rows, ROW_QUANTILES)
     whole = moments(first)
     noise, noise_nodes = _noise(first, whole, graphs, seed)
-    hidden = torch.cat([similarity(data.x @ first_map, data.edge_index) for data in graphs])
-    features = torch.cat([similarity(data.x, data.edge_index) for data in graphs])
-    at = {"hidden": quantiles(hidden, LEVELS), "feature": quantiles(features, LEVELS)}
+    views = torch.cat([edge_views(data.x, data.x @ first_map, data.edge_index) for data in graphs], dim=1)
+    grid = grid_of(views)
+    fits = fit(views, grid)
+    middle = float(fits.median())
     ends = torch.split(classes, [data.x.size(0) for data in graphs])
     edges = torch.cat([part[data.edge_index] for part, data in zip(ends, graphs, strict=True)], dim=1)
     number = probability.size(1)
@@ -103,10 +104,9 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
         centroids=centroids,
         prior=probability.mean(0),
         pairs=pairs.to(z.dtype) / max(1, edges.size(1)),
-        hidden_similarity=at["hidden"],
-        feature_similarity=at["feature"],
-        hidden_shares=torch.stack([(hidden >= level).to(z.dtype).mean() for level in at["hidden"]]),
-        feature_shares=torch.stack([(features >= level).to(z.dtype).mean() for level in at["feature"]]),
+        edge_grid=grid,
+        edge_middle=middle,
+        edge_share=float((fits >= middle).double().mean()),
         agreement=float((torch.cdist(standard, centroids).argmin(1) == classes).double().mean()),
         temperature=temperature,
         noise=noise,

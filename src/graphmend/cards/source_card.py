@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.cards.edges import LEVELS
 from graphmend.cards.moments import Moments, mixture
 from graphmend.errors import GraphMendError, require
 from graphmend.io.files import digest, read_safetensors, write_safetensors
@@ -41,11 +40,9 @@ class SourceCard:
         centroids: Mean of the standardised embedding per predicted class.
         prior: Share of each predicted class.
         pairs: Share of the edges that lead from one predicted class to another, ``(classes, classes)``.
-        hidden_similarity: Quantiles of the edges' cosine similarity in the first layer's linear map, at
-            :data:`~graphmend.cards.edges.LEVELS`.
-        feature_similarity: The same of the features themselves.
-        hidden_shares: Share of the edges at or above each of those quantiles.
-        feature_shares: The same of the features themselves.
+        edge_grid: Quantiles of the three views of an edge, see :mod:`graphmend.cards.edges`.
+        edge_middle: The median of the edges' fit.
+        edge_share: The share of the edges that fit at least as well as that.
         agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
         temperature: Divides logits so that probabilities are calibrated.
         noise: The largest distance of the moments of half of the nodes from those of all.
@@ -69,10 +66,9 @@ class SourceCard:
     centroids: Tensor
     prior: Tensor
     pairs: Tensor
-    hidden_similarity: Tensor
-    feature_similarity: Tensor
-    hidden_shares: Tensor
-    feature_shares: Tensor
+    edge_grid: Tensor
+    edge_middle: float
+    edge_share: float
     agreement: float
     temperature: float
     noise: float
@@ -98,11 +94,6 @@ class SourceCard:
     def noise_for(self, nodes: int) -> float:
         """How far the moments of a graph of so many nodes may be from the card's by chance."""
         return self.noise * max(1.0, math.sqrt(self.noise_nodes / max(1, nodes)))
-
-    def quantile(self, level: float, kind: str = "hidden") -> float:
-        """A quantile of the similarity of the ends of edges, ``"hidden"`` or ``"feature"``."""
-        values: Tensor = getattr(self, f"{kind}_similarity")
-        return float(values[LEVELS.index(level)])
 
     def to(self, device: torch.device, dtype: torch.dtype) -> SourceCard:
         """The same card on a device, in a floating-point type."""

@@ -1,0 +1,167 @@
+r"""The closed form behind :class:`~graphmend.adapters.Align`: features for which the first layer has given moments.
+
+The change has low rank, :math:`X' = X + D V^+ + \mathbf 1 v^\top`: :math:`V` are the matrices that the first layer
+multiplies the features with, one below the other, :math:`V^+` leads back from its coordinates along the smallest change
+of the features, and :math:`v` shifts all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphmend.cards.moments import Moments, moments
+from graphmend.engine.linear_maps import LinearMaps, RowGradient
+from graphmend.engine.low_rank import changed_features
+
+__all__ = ["LowRankChange", "alignment"]
+
+ROUNDS = 6
+SMOOTH_ROUNDS = 2
+CLOSE = 1e-3  # a distance from the target at which nothing is left to do
+RIDGE = 1e-3
+LARGEST_FACTOR = 2.0  # by which a round may stretch or shrink a column
+LARGEST_ROW = 2.0  # of a typical row, that the change of one node may be
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankChange:
+    """A change of the features, ``left @ right``."""
+
+    left: Tensor
+    right: Tensor
+
+    def of(self, base: LinearMaps) -> Tensor:
+        """The changed features, for a model to run on; they are not written out."""
+        return changed_features(base, self.left, self.right)
+
+    def added_to(self, x: Tensor, strength: float = 1.0) -> Tensor:
+        """The changed features, written out."""
+        return torch.addmm(x, self.left, self.right, alpha=strength)
+
+
+@torch.no_grad()
+def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor, target: Moments) -> LowRankChange:
+    """The change of the features after which the first layer has the target's moments, as far as it can be done.
+
+    Args:
+        first: The output of the first layer for given features.
+        base: The features, with their known products.
+        weight: The response of the layer's mean to a shift of all rows, ``(columns, width)``.
+        target: The moments to reach.
+    """
+    h = first(changed_features(base))
+    now = moments(h)
+    space = _Coordinates(first, base, weight)
+    u = space.stretching()
+    inside, shift, gain = torch.zeros_like(u), torch.zeros_like(target.mean), 1.0
+    best, least = space.change(inside, shift), target.distance(now)
+    for turn in range(ROUNDS):
+        direction = u
+        if turn < SMOOTH_ROUNDS:  # columns that vary too little are widened along what neighbourhoods share
+            narrow = (now.std < target.std).repeat(space.copies)
+            direction = torch.where(narrow, space.widening(space.change(inside, shift)), u)
+        response = first(space.change(inside + direction, shift).of(base)) - h
+        wanted = target.mean - now.mean
+        inside = inside + direction * _factors(h, response, target.std).repeat(space.copies)
+        shift = shift + gain * wanted
+        change = space.change(inside, shift)
+        h = first(change.of(base))
+        before, now = now, moments(h)
+        moved = _share(now.mean - before.mean, wanted, target.unit)
+        if moved > 0.1:  # a layer that sums over neighbours answers more strongly than it did on a few nodes
+            gain = min(2.0, max(0.02, gain / moved))
+        distance = target.distance(now)
+        if distance < least:
+            best, least = change, distance
+        if distance < CLOSE:
+            break
+    return best
+
+
+class _Coordinates:
+    """The coordinates of the first layer, and the way back to the features.
+
+    They are the products of the features with the layer's matrices, if the layer uses the features in no other way, and
+    else the product with the response of its mean.
+    """
+
+    def __init__(self, first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor) -> None:
+        self.first, self.base, width = first, base, weight.size(1)
+        self.rows = weight.t()
+        gradient = self._gradient(base.x)
+        if gradient.direct is None and gradient.weights is not None and gradient.weights.size(0) % width == 0:
+            self.rows = gradient.weights
+        self.copies = self.rows.size(0) // width
+        self.inverse = _pseudo_inverse(self.rows)
+        self.shift = _pseudo_inverse(weight.t())
+        self._ones = base.x.new_ones(base.x.size(0), 1)
+
+    def change(self, inside: Tensor, shift: Tensor) -> LowRankChange:
+        """The change that is ``inside`` in these coordinates and moves the mean of the layer by ``shift``."""
+        left = torch.cat([inside, self._ones], dim=1)
+        return LowRankChange(left, torch.cat([self.inverse, (shift @ self.shift).unsqueeze(0)]))
+
+    def stretching(self) -> Tensor:
+        """The direction that stretches every column around its mean."""
+        u = self.base.x @ self.rows.t()
+        return u - u.mean(0)
+
+    def widening(self, change: LowRankChange) -> Tensor:
+        r"""The direction in which the least change widens the layer's output.
+
+        For a GCN this is :math:`\hat A^\top (h - \bar h)`. Hubs, which many neighbours
+        pull, move no further than twice a typical node.
+        """
+        direct, narrow, weights = self._gradient(change.added_to(self.base.x))[:3]
+        direction = torch.zeros_like(change.left[:, :-1])
+        if direct is None and narrow is not None and weights is not None and weights.shape == self.rows.shape:
+            direction = narrow
+        else:
+            if direct is not None:
+                direction = direction + direct @ self.inverse.t()
+            if narrow is not None and weights is not None:
+                direction = direction + narrow @ (weights @ self.inverse.t())
+        direction = direction - direction.mean(0)
+        size = torch.linalg.vector_norm(direction / direction.std(0).clamp(min=1e-30), dim=1, keepdim=True)
+        factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
+        return direction * factor
+
+    def _gradient(self, x: Tensor) -> RowGradient:
+        """The gradient of half the layer's variance: straight for the features, and through its linear maps."""
+        maps = LinearMaps(x.detach().requires_grad_())
+        with torch.enable_grad():
+            h = self.first(changed_features(maps))
+            return maps.gradient(0.5 * (h - h.mean(0)).square().sum())
+
+
+def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:
+    r"""How far to go along a response :math:`q` of each column so that it has the wanted deviation.
+
+    This is the smaller root of :math:`\operatorname{var}(h + a q) = \sigma^2`. The deviation is at most doubled or
+    halved at a time.
+    """
+    h, q = h - h.mean(0), response - response.mean(0)
+    deviation = h.square().mean(0).sqrt()
+    goal = torch.minimum(torch.maximum(wanted, deviation / LARGEST_FACTOR), deviation * LARGEST_FACTOR)
+    square, mixed = q.square().mean(0).clamp(min=1e-30), (h * q).mean(0)
+    root = (mixed.square() - square * (deviation.square() - goal.square())).clamp(min=0).sqrt()
+    return (-mixed + torch.where(mixed >= 0, root, -root)) / square
+
+
+def _share(moved: Tensor, wanted: Tensor, unit: Tensor) -> float:
+    """How much of the wanted shift came about."""
+    direction = wanted / unit
+    return float((moved / unit * direction).sum() / direction.square().sum().clamp(min=1e-30))
+
+
+def _pseudo_inverse(rows: Tensor) -> Tensor:
+    r"""The matrix :math:`V^+ = (V V^\top + \lambda I)^{-1} V` for the rows :math:`V` of linear maps."""
+    gram = rows.double() @ rows.double().t()
+    ridge = RIDGE * gram.diagonal().mean().clamp(min=1e-30)
+    eye = torch.eye(gram.size(0), dtype=gram.dtype, device=gram.device)
+    inverse: Tensor = torch.linalg.solve(gram + ridge * eye, rows.double())
+    return inverse.to(rows.dtype)
