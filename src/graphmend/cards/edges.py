@@ -54,7 +54,7 @@ def fit(views: Tensor, grid: Tensor) -> Tensor:
     points = grid.contiguous()
     below, up_to = (torch.searchsorted(points, views.contiguous(), right=right) for right in (False, True))
     total: Tensor = (below + up_to).to(views.dtype).sum(0)
-    return total / (2 * grid.size(1))
+    return torch.div(total, 2 * grid.size(1))
 
 
 def _unit(rows: Tensor) -> Tensor:

@@ -1,0 +1,70 @@
+"""What the gate decided, and on what evidence."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["APPLIED", "LEFT_ALONE", "PARTLY", "Evidence", "Verdict"]
+
+APPLIED = "applied"
+PARTLY = "partly applied"
+LEFT_ALONE = "left alone"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One number that the gate looked at.
+
+    Args:
+        name: What was measured.
+        value: The number.
+        threshold: What it was compared with.
+        above: Whether it had to be at least, or at most, the threshold.
+    """
+
+    name: str
+    value: float
+    threshold: float
+    above: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number is on the side that speaks for mending."""
+        return self.value >= self.threshold if self.above else self.value <= self.threshold
+
+    def __str__(self) -> str:
+        wanted = "at least" if self.above else "at most"
+        return f"{self.name} {self.value:.3g} ({'holds' if self.holds else 'fails'}: {wanted} {self.threshold:.3g})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was done to a graph and why.
+
+    Args:
+        decision: ``"applied"``, ``"partly applied"`` or ``"left alone"``.
+        menders: Names of the menders that acted, in order.
+        regime: What the decision rests on: ``"card"``, ``"blind"`` or ``"labels"``.
+        sentence: The reason, for a person.
+        evidence: Everything that was measured, in order.
+        flips: Share of the nodes whose prediction the proposed change flips.
+        expected: Expected change of the accuracy in points; 0 if nothing was done.
+    """
+
+    decision: str
+    menders: tuple[str, ...]
+    regime: str
+    sentence: str
+    evidence: tuple[Evidence, ...] = ()
+    flips: float = 0.0
+    expected: float = 0.0
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def summary(self) -> dict[str, Any]:
+        """The verdict, ready for JSON."""
+        out = asdict(self)
+        out["evidence"] = [{**asdict(item), "holds": item.holds} for item in self.evidence]
+        return out
