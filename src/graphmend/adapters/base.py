@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,9 @@ from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import History, Step
 from graphmend.results.patch import Patch
 from graphmend.surrogates.base import Surrogate
+
+if TYPE_CHECKING:
+    from graphmend.adapters.sequence import Sequence
 
 __all__ = ["Adapter", "Change", "Task"]
 
@@ -142,6 +145,12 @@ class Adapter(ABC):
     def adapt(self, task: Task) -> Change:
         """Find a change; raise :class:`Stopped` with the reason if there is none to be had."""
 
+    def __rshift__(self, other: Adapter) -> Sequence:
+        """``first >> second``: both, one after the other, as one adapter."""
+        from graphmend.adapters.sequence import Sequence
+
+        return Sequence(self, other) if isinstance(other, Adapter) else NotImplemented
+
     def __call__(
         self,
         model: nn.Module,
@@ -192,7 +201,7 @@ class Adapter(ABC):
                 return self._with_changed_model(task)
             with FrozenGNN(model, data, embedding=self.embedding, seed=seed, mode=mode) as frozen:
                 task.frozen = frozen
-                return _finish(task, frozen, self._attempt(task))
+                return _finish(task, frozen, self.attempt(task))
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
@@ -205,12 +214,13 @@ class Adapter(ABC):
                 f"the model cannot be copied ({error}), but {type(self).__name__} changes it"
             ) from error
         with untouched_rng(task.seed), torch.inference_mode(False), torch.enable_grad():
-            change = self._attempt(task)
+            change = self.attempt(task)
         model = original if isinstance(change, Stopped) else task.model
         with FrozenGNN(model, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode) as frozen:
             return _finish(task, frozen, change)
 
-    def _attempt(self, task: Task) -> Change | Stopped:
+    def attempt(self, task: Task) -> Change | Stopped:
+        """:meth:`adapt`, with the reason returned where it stops; all steps have been read."""
         try:
             change = self.adapt(task)
             task.history.read()

@@ -129,7 +129,7 @@ class FrozenGNN:
     def first_map(self) -> Tensor:
         """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``."""
         self._caller()
-        return self._trials.first_map()
+        return self._trials.first_map(self._data)
 
     @property
     def first_norm(self) -> nn.Module | None:

@@ -230,18 +230,19 @@ class Trials:
                 self.wiring.first_layer = find_first_layer(self.model, run, self.data.x)
         return self.wiring.first_layer
 
-    def first_map(self) -> Tensor:
+    def first_map(self, whole: Data) -> Tensor:
         r"""How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
 
         For a layer :math:`\sum_k P_k X W_k + b` this is :math:`\sum_k \kappa_k W_k`, where :math:`\kappa_k` is the mean
         row sum of :math:`P_k`; for any other layer it is the derivative at the features.
+
+        Args:
+            whole: The graph, which may have been changed since the trials were made.
         """
-        data, tap = self.data, self.first_layer().tap
-        graph = copy.copy(data)
+        data = sample(whole) if self.wiring.runs_on_sample else whole
         with untouched_rng(self._seed), self.frozen.on(data), torch.enable_grad():
             shift = torch.zeros_like(data.x[:1]).requires_grad_()
-            graph.x = data.x + shift
-            mean = tap(self.model, lambda: self.forward(self.frozen.fresh(graph))).mean(0)
+            mean = self.frozen.first_layer(data.x + shift, data.edge_index).mean(0)
             rows = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in mean]
         require(all(row is not None for row in rows), "the first layer of the model has no gradient for the features")
         return torch.cat([row for row in rows if row is not None]).t().contiguous()

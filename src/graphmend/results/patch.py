@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
-from graphmend.graph.edits import edge_attributes
+from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
 from graphmend.io.files import digest, read_safetensors, write_safetensors
 from graphmend.results.fingerprint import fingerprint_of
 
@@ -58,7 +58,7 @@ class Patch:
             bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
             removed=removed,
             removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
-            added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
+            added_attributes=attributes_of_added(data, added),
         )
         return patch, patch._apply(data, x.detach())
 
@@ -83,7 +83,7 @@ class Patch:
             full = value.new_empty((old.numel(), *value.shape[1:]))
             full[old] = value[:kept]
             full[removed] = self.removed_attributes[name].to(value.device)
-            _set_edge_attribute(out, name, full)
+            set_edge_attribute(out, name, full)
         _require_same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
         return out
 
@@ -101,12 +101,8 @@ class Patch:
         )
 
     def _apply(self, data: Data, x: Tensor) -> Data:
-        out = copy.copy(data)
+        out = with_edge_changes(data, self.removed, self.added_attributes)
         out.x = x
-        keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
-        keep[self.removed.to(data.x.device)] = False
-        for name, value in edge_attributes(data).items():
-            _set_edge_attribute(out, name, torch.cat([value[keep], self.added_attributes[name].to(value.device)]))
         return out
 
     def _flip(self, x: Tensor) -> Tensor:
@@ -185,22 +181,6 @@ def _as_bits(x: Tensor) -> Tensor:
 
 def _kinds(attributes: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:
     return {name: (value.dtype, value.shape[1:]) for name, value in attributes.items()}
-
-
-def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
-    data[name] = value.t().contiguous() if name == "edge_index" else value
-
-
-def _for_added(name: str, like: Tensor, added: Tensor) -> Tensor:
-    """Attributes of added edges: their ends, weight 1 for a single number per edge."""
-    if name == "edge_index":
-        return added.t()
-    width = like[0].numel() if like.size(0) else 1
-    require(
-        added.size(1) == 0 or width == 1,
-        f"edges were added, but nobody knows their {name} ({width} values each); use space='existing'",
-    )
-    return like.new_ones((added.size(1), *like.shape[1:]))
 
 
 def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
