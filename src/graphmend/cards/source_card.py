@@ -87,6 +87,11 @@ class SourceCard:
         return Moments(self.first_mean, self.first_std)
 
     @property
+    def z(self) -> Moments:
+        """The moments of the embedding."""
+        return Moments(self.z_mean, self.z_std)
+
+    @property
     def homophily(self) -> float:
         """The share of edges between nodes of the same predicted class."""
         return float(self.pairs.diagonal().sum())
