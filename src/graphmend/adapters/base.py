@@ -47,6 +47,7 @@ class Change:
         added: Edges that come, ``(2, m)``.
         logits: The model's output on the changed graph, if the adapter knows it.
         report: How it was computed.
+        edge_weight: New weights, one per edge of the changed graph: those that stay, then those that come.
     """
 
     x: Tensor | None = None
@@ -54,6 +55,7 @@ class Change:
     added: Tensor | None = None
     logits: Tensor | None = None
     report: Report | None = None
+    edge_weight: Tensor | None = None
 
 
 @dataclass
@@ -252,10 +254,14 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
     x = data.x.clone() if change.x is None else change.x.detach()
     if change.x is not None and not is_finite(x):
         raise Stopped("the mended features are not finite; take a smaller lr_feature")
-    removed = none[0] if change.removed is None else change.removed
-    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added)
+    removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
+    if weight is not None and not bool(weight.isfinite().all()):
+        raise Stopped("the new edge weights are not finite")
+    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added, weight)
     try:
-        logits = frozen.predict(mended) if change.logits is None else change.logits
+        logits = change.logits
+        if logits is None:
+            logits = frozen.predict(mended, weights_count=weight is not None)
     except GraphMendError as error:
         if reason is not None:  # it is not because of the change
             raise

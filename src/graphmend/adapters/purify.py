@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
@@ -39,14 +38,6 @@ class Purify(Adapter):
         return Change(removed=removable(similar < card.quantile(self.level), task))
 
 
-@torch.no_grad()
 def removable(cut: Tensor, task: Task) -> Tensor:
     """Positions of the edges to cut, except for self-loops and frozen edges in either direction."""
-    source, target = task.data.edge_index
-    cut = cut & (source != target)
-    frozen = task.limits.frozen_edges
-    if frozen is not None:
-        nodes = task.data.x.size(0)
-        key = torch.minimum(source, target) * nodes + torch.maximum(source, target)
-        cut = cut & ~torch.isin(key, key[frozen])
-    return cut.nonzero().view(-1)
+    return (cut & task.limits.free_edges(task.data.edge_index, task.data.x.size(0))).nonzero().view(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,7 +76,7 @@ class Sequence(Adapter):
         history, generator = task.history.part(), torch.Generator(device=graph.x.device).manual_seed(task.seed)
         part = replace(task, data=graph, limits=total.limits(task.limits), generator=generator, history=history)
         try:
-            with task.require_frozen().on(graph):
+            with task.require_frozen().on(graph, weights_count=total.has_new_weights):
                 change = member.attempt(part)
         finally:
             task.history.include(history)
@@ -96,12 +97,18 @@ class _Total:
         self._x: Tensor | None = None
         self._kept = torch.arange(data.edge_index.size(1), device=data.x.device)  #: positions in the original list
         self._added = data.edge_index[:, :0]
+        self._weight: Tensor | None = None  #: of the edges that stay and of those that were added
         self._report: Report | None = None
 
     @property
     def num_edges(self) -> int:
         """Edges of the changed graph: those that stay in their order, then those that were added."""
         return self._kept.numel() + int(self._added.size(1))
+
+    @property
+    def has_new_weights(self) -> bool:
+        """Whether a member has changed edge weights."""
+        return self._weight is not None
 
     def take(self, change: Change) -> None:
         """Change the changed graph further."""
@@ -111,9 +118,13 @@ class _Total:
             keep = torch.ones(self.num_edges, dtype=torch.bool, device=self._kept.device)
             keep[change.removed] = False
             old = self._kept.numel()
+            self._weight = None if self._weight is None else self._weight[keep]
             self._kept, self._added = self._kept[keep[:old]], self._added[:, keep[old:]]
         if change.added is not None:
             self._added = torch.cat([self._added, change.added], dim=1)
+            if self._weight is not None:
+                self._weight = torch.cat([self._weight, self._weight.new_ones(change.added.size(1))])
+        self._weight = self._weight if change.edge_weight is None else change.edge_weight.detach()
 
     @property
     def _removed(self) -> Tensor:
@@ -123,10 +134,13 @@ class _Total:
 
     def graph(self) -> Data:
         """The changed graph."""
-        if self._x is None and self.num_edges == self.data.edge_index.size(1) == self._kept.numel():
-            return self.data
-        out = with_edge_changes(self.data, self._removed, attributes_of_added(self.data, self._added))
+        if self._kept.numel() == self.data.edge_index.size(1) == self.num_edges:
+            out = copy.copy(self.data)
+        else:
+            out = with_edge_changes(self.data, self._removed, attributes_of_added(self.data, self._added))
         out.x = self.data.x if self._x is None else self._x
+        if self._weight is not None:
+            out.edge_weight = self._weight
         return out
 
     def limits(self, limits: Limits) -> Limits:
@@ -138,4 +152,4 @@ class _Total:
 
     def change(self, logits: Tensor | None) -> Change:
         """All of it as one change, with the logits if they are known."""
-        return Change(self._x, self._removed, self._added, logits, self._report)
+        return Change(self._x, self._removed, self._added, logits, self._report, self._weight)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.cards.edges import LEVELS, similarity
+from graphmend.cards.edges import LEVELS, pair_counts, similarity
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import in_blocks, quantiles, row_statistics
@@ -82,10 +82,8 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
     hidden = torch.cat([similarity(data.x @ first_map, data.edge_index) for data in graphs])
     features = torch.cat([similarity(data.x, data.edge_index) for data in graphs])
     at = {"hidden": quantiles(hidden, LEVELS), "feature": quantiles(features, LEVELS)}
-    ends = torch.split(classes, [data.x.size(0) for data in graphs])
-    edges = torch.cat([part[data.edge_index] for part, data in zip(ends, graphs, strict=True)], dim=1)
-    number = probability.size(1)
-    pairs = torch.bincount(edges[0] * number + edges[1], minlength=number**2).view(number, number)
+    edges = hidden.numel()
+    pairs, soft_pairs = (_pairs(rows, graphs) / max(1, edges) for rows in (counts, probability))
     means = torch.stack([torch.stack([b.sum(0) for b in in_blocks(data.x)]).sum(0) for data in graphs]).sum(0) / nodes
     class_first, class_second = class_moments(first, probability)
     return SourceCard(
@@ -102,7 +100,8 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
         z_std=z_moments.std,
         centroids=centroids,
         prior=probability.mean(0),
-        pairs=pairs.to(z.dtype) / max(1, edges.size(1)),
+        pairs=pairs,
+        soft_pairs=soft_pairs,
         hidden_similarity=at["hidden"],
         feature_similarity=at["feature"],
         hidden_shares=torch.stack([(hidden >= level).to(z.dtype).mean() for level in at["hidden"]]),
@@ -112,9 +111,14 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
         noise=noise,
         noise_nodes=noise_nodes,
         nodes=nodes,
-        edges_per_node=edges.size(1) / nodes,
+        edges_per_node=edges / nodes,
         model=model_digest(model),
     )
+
+
+def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:
+    parts = torch.split(rows, [data.x.size(0) for data in graphs])
+    return torch.stack([pair_counts(part, g.edge_index) for part, g in zip(parts, graphs, strict=True)]).sum(0)
 
 
 def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

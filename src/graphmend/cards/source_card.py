@@ -41,6 +41,7 @@ class SourceCard:
         centroids: Mean of the standardised embedding per predicted class.
         prior: Share of each predicted class.
         pairs: Share of the edges that lead from one predicted class to another, ``(classes, classes)``.
+        soft_pairs: The same with the probabilities of the classes at both ends instead of the predicted ones.
         hidden_similarity: Quantiles of the edges' cosine similarity in the first layer's linear map, at
             :data:`~graphmend.cards.edges.LEVELS`.
         feature_similarity: The same of the features themselves.
@@ -69,6 +70,7 @@ class SourceCard:
     centroids: Tensor
     prior: Tensor
     pairs: Tensor
+    soft_pairs: Tensor
     hidden_similarity: Tensor
     feature_similarity: Tensor
     hidden_shares: Tensor
@@ -116,6 +118,7 @@ class SourceCard:
 
     def check(self, model: nn.Module, data: Data) -> None:
         """Raise unless the card belongs to this model and the graph has the columns it was made with."""
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         columns = self.column_mean.numel()
         require(
             data.x.size(1) == columns,

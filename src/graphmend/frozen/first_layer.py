@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm as GraphBatchNorm
 
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, require
 from graphmend.frozen.embedding import Call, Tap
 
-__all__ = ["FirstLayer", "find_first_layer"]
+__all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
 _NORMS = (_BatchNorm, GraphBatchNorm)
 
@@ -80,6 +80,20 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
         chosen = weighted[0]
     norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
     return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None)
+
+
+def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    r"""How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
+
+    For a layer :math:`\sum_k P_k X W_k + b` this is :math:`\sum_k \kappa_k W_k`, where :math:`\kappa_k` is the mean row
+    sum of :math:`P_k`; for any other layer it is the derivative at the features.
+    """
+    with torch.enable_grad():
+        shift = torch.zeros_like(x[:1]).requires_grad_()
+        mean = first_layer(x + shift).mean(0)
+        rows = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in mean]
+    require(all(row is not None for row in rows), "the first layer of the model has no gradient for the features")
+    return torch.cat([row for row in rows if row is not None]).t().contiguous()
 
 
 def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
