@@ -12,12 +12,16 @@ from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.moments import Moments, moments
 from graphmend.engine.report import Stopped
 from graphmend.errors import require
+from graphmend.frozen.restore import untouched_rng
 
 __all__ = ["Align", "aligned", "running_moments"]
 
 ROUNDS = 6
 RIDGE = 1e-3
 LARGEST_FACTOR = 2.0  # by which a round may stretch a column
+LARGEST_GAIN = 2.0
+LEAST_SHARE = 0.1  # of the wanted shift that must have come about to learn anything from it
+DRAWS = 4  # runs with dropout
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Align(Adapter):
 
 @torch.no_grad()
 def aligned(first: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, target: Moments) -> Tensor:
-    """Features for which the first layer has the target's moments, as far as it can be done.
+    """Features, a new tensor, for which the first layer has the target's moments, as far as it can be done.
 
     Args:
         first: The output of the first layer for given features.
@@ -68,12 +72,12 @@ def aligned(first: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, target
         weight: The response of the layer's mean to a shift of all rows, ``(columns, width)``.
         target: The moments to reach.
     """
-    inverse = _pseudo_inverse(weight)
+    inverse, unit = _pseudo_inverse(weight), target.unit
     u = x @ weight
-    u = u - u.mean(0)
-    stretch, shift = torch.ones_like(target.mean), torch.zeros_like(target.mean)
-    best, least, gain = x, target.distance(moments(first(x))), 1.0
-    out, now, unit = x, moments(first(x)), target.unit
+    u -= u.mean(0)
+    stretch, shift, gain = torch.ones_like(unit), torch.zeros_like(unit), 1.0
+    now = moments(first(x))
+    best, least = None, target.distance(now)
     for _ in range(ROUNDS):
         wanted = target.mean - now.mean
         ratio = target.std / now.std.clamp(min=1e-3 * unit)
@@ -81,15 +85,13 @@ def aligned(first: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, target
         shift = shift + gain * wanted
         out = torch.addmm(x, u * (stretch - 1) + shift, inverse)
         before, now = now, moments(first(out))
-        moved = float(
-            ((now.mean - before.mean) * wanted / unit**2).sum() / (wanted / unit).square().sum().clamp(min=1e-30)
-        )
-        if moved > 0.1:  # a layer that sums over neighbours answers more strongly than it did on a few nodes
-            gain = min(2.0, max(0.02, gain / moved))
+        came = _share(now.mean - before.mean, wanted, unit)
+        if came > LEAST_SHARE:  # a layer that sums over neighbours answers more strongly than it did on a few nodes
+            gain = min(LARGEST_GAIN, gain / came)
         distance = target.distance(now)
         if distance < least:
             best, least = out, distance
-    return best
+    return x.clone() if best is None else best
 
 
 def _share(moved: Tensor, wanted: Tensor, unit: Tensor) -> float:
@@ -106,19 +108,25 @@ def _pseudo_inverse(weight: Tensor) -> Tensor:
     return inverse.to(weight.dtype)
 
 
+@torch.no_grad()
 def running_moments(task: Task) -> Moments:
     r"""The moments that a batch normalisation behind the first layer kept from training.
 
     They were taken under dropout, which widens the standard deviation; the factor
-    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})` is measured on this graph.
+    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph.
     """
-    frozen = task.require_frozen()
+    frozen, data = task.require_frozen(), task.data
     norm = frozen.first_norm
-    if norm is None or getattr(norm, "running_mean", None) is None:
+    mean: Tensor | None = getattr(norm, "running_mean", None)
+    variance: Tensor | None = getattr(norm, "running_var", None)
+    if mean is None or variance is None:
         raise Stopped(
             "without a source card only a model with a batch normalisation behind its first layer can be aligned; "
             "make a card with graphmend.card(model, train_data)"
         )
-    mean: Tensor = norm.running_mean  # type: ignore[assignment]
-    variance: Tensor = norm.running_var  # type: ignore[assignment]
-    return Moments(mean.clone(), variance.sqrt())
+    plain = frozen.first_layer(data.x, data.edge_index).var(0, correction=0)
+    with untouched_rng(task.seed), frozen.dropping():
+        draws = [frozen.first_layer(data.x, data.edge_index).var(0, correction=0) for _ in range(DRAWS)]
+    dropped = torch.stack(draws).mean(0)
+    narrower = torch.where(dropped > plain, plain / dropped, 1.0)
+    return Moments(mean.to(plain), (variance.to(plain) * narrower).sqrt())

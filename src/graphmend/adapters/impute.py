@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.make import column_range
-from graphmend.cards.rows import robust_deviation, row_statistics
+from graphmend.cards.rows import BLOCK, robust_deviation, row_statistics
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped
 
@@ -24,7 +24,6 @@ ROUNDS = 3
 GAP = 2.0  # the ratio between neighbours in the sorted list that separates outlying rows, without a card
 LEAST_STEP = 0.3  # the least standard deviation of a row statistic, without a card; protects discrete features
 FEWEST_ROWS = 3
-EDGES_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,12 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
             break
         nodes, place = target.unique(return_inverse=True)
         total = x.new_zeros(nodes.numel(), x.size(1))
-        pieces = (part.split(EDGES_AT_A_TIME // 8) for part in (source, place))
+        pieces = (part.split(max(1, BLOCK // x.size(1))) for part in (source, place))
         for some, where in zip(*pieces, strict=True):
             total.index_add_(0, where, out.index_select(0, some))
         out[nodes] = total / torch.bincount(place, minlength=nodes.numel()).to(x.dtype).unsqueeze(1)
         missing[nodes] = False
     if bool(missing.any()):
-        out[missing] = out[~rows].mean(0)
+        normal = (~rows).to(x.dtype)
+        out[missing] = normal @ x / normal.sum()
     return out

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from graphmend.cards.rows import BLOCK
 
 __all__ = ["LEVELS", "pair_counts", "similarity"]
 
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.5)
 """The quantiles of similarity that a source card keeps."""
 
-BLOCK = 4_000_000  # numbers gathered at a time
-
 
 @torch.no_grad()
 def similarity(u: Tensor, edge_index: Tensor) -> Tensor:
     r"""The cosine :math:`u_i^\top u_j / (\lVert u_i \rVert \lVert u_j \rVert)` at the two ends of each edge."""
-    unit = u / torch.linalg.vector_norm(u, dim=1, keepdim=True).clamp(min=1e-12)
-    parts = [(a * b).sum(1) for a, b in _both_ends(unit, edge_index)]
+    parts = [F.cosine_similarity(a, b, dim=1, eps=1e-12) for a, b in _both_ends(u, edge_index)]
     return torch.cat(parts) if parts else u.new_zeros(0)
 
 

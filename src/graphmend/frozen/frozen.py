@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
@@ -140,6 +141,19 @@ class FrozenGNN:
         self._caller()
         name = self._trials.first_layer().norm
         return None if name is None else self.module.get_submodule(name)
+
+    @contextmanager
+    def dropping(self) -> Iterator[None]:
+        """Inside, the model drops at random whatever it drops in training; normalisations stay as they are."""
+        modules = [module for module in self.module.modules() if not isinstance(module, _NormBase)]
+        was = [module.training for module in modules]
+        try:
+            for module in modules:
+                module.training = True
+            yield
+        finally:
+            for module, flag in zip(modules, was, strict=True):
+                module.training = flag
 
     def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
         """Z of several views of one graph; where operations are short, the views go through the model together."""
