@@ -84,7 +84,10 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
     else:
         weighted = [c for c in reacting if any(True for _ in first[c].module.parameters())]
         if not weighted:
-            raise GraphMendError(f"no layer of {type(model).__name__} was found that takes the node features")
+            raise GraphMendError(
+                f"no layer of {type(model).__name__} was found that takes the node features; "
+                "make its weights a module of their own, such as an nn.Linear"
+            )
         chosen = weighted[0]
     norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
     return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None)
