@@ -17,6 +17,7 @@ __all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
 
 WIDENED = 0.25  # of the range between the card's quantiles
 MARGINS = (0.1, 0.1, 0.1, 0.02)  # besides, for each row statistic
+ENTRIES = 1.5  # so that a single entry out of range makes no row abnormal, however few columns there are
 DEVIATIONS = 4.0  # robust standard deviations from the median of the graph itself
 LEAST_DEVIATION = 0.01
 ROUNDS = 3
@@ -62,7 +63,9 @@ class Impute(Adapter):
 def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     """The rows, as a mask, that neither the card's graph nor the rest of this one account for."""
     rows = row_statistics(x, *column_range(card.column_min, card.column_max))
-    slack = WIDENED * (card.row_high - card.row_low) + rows.new_tensor(MARGINS)
+    *logs, share = MARGINS
+    margins = rows.new_tensor((*logs, max(share, ENTRIES / x.size(1))))
+    slack = WIDENED * (card.row_high - card.row_low) + margins
     unseen = (rows < card.row_low - slack) | (rows > card.row_high + slack)
     median = rows.median(0).values
     alone = (rows - median).abs() > DEVIATIONS * robust_deviation(rows).clamp(min=LEAST_DEVIATION)
