@@ -16,7 +16,10 @@ NAMES = {
     "graphmend": """
         Adaptation FrozenGNN GTrans GraphMendError Identity Limits Patch UnsupportedLayerError mend __version__
     """,
-    "graphmend.adapters": "ADAPTERS Adapter Change GTrans Identity Stopped Task",
+    "graphmend.adapters": """
+        ADAPTERS Adapter Align Change GTrans Identity Impute Purify Reweight Sequence Stopped Task
+    """,
+    "graphmend.cards": "SourceCard card",
     "graphmend.contracts": "Adapter Backbone Surrogate Trainer Transform View",
     "graphmend.datasets": """
         DATASETS SHIFTS ColumnShift EdgeSubsample LabelShift MissingColumns Scenario Splits abnormal_features
@@ -26,7 +29,7 @@ NAMES = {
     "graphmend.metrics": "METRICS predictions score scores",
     "graphmend.nn": "APPNP BACKBONES GAT GCN GPR SAGE AirGNN build load_model save_model",
     "graphmend.surrogates": """
-        SURROGATES Backbone Contrastive Custom Scaled Sum Supervised Surrogate embed_views surrogate_of
+        SURROGATES Backbone Contrastive Custom Moments Scaled Sum Supervised Surrogate embed_views surrogate_of
     """,
     "graphmend.training": "ERM",
     "graphmend.transforms": """

@@ -26,8 +26,10 @@ from adapter_cases import (
     make_model,
     sage_with_batch_norm,
 )
-from graphmend import Adaptation, GraphMendError, Identity, Limits
+from graphmend import Adaptation, FrozenGNN, GraphMendError, Identity, Limits
 from graphmend.adapters import ADAPTERS, Adapter
+from graphmend.cards import SourceCard, card
+from graphmend.cards.source_card import model_digest
 from graphmend.nn import GCN
 from graphmend.results.history import Step
 from untouched import Boom, assert_same, generator_states, state_of
@@ -55,11 +57,34 @@ def in_use(kind: str = "stock") -> nn.Module:
     return model
 
 
+_CARDS: dict[str, SourceCard] = {}
+
+
+def card_of(model: nn.Module, columns: int = IN) -> SourceCard:
+    """A card of a model from a graph with other features and fewer edges, made once."""
+    key = f"{model_digest(model)} {columns}"
+    if key not in _CARDS:
+        data = make_graph(next(model.parameters()).dtype)
+        train = Data(x=(data.x * 0.8 - 0.2).flip(0), edge_index=data.edge_index[:, ::2])
+        _CARDS[key] = card(model, train)
+    return _CARDS[key]
+
+
+def adapt(name: str, model: nn.Module, data: Data, **call: Any) -> Adaptation:
+    """The adapter of this name, with its defaults and a card."""
+    return ADAPTERS[name]()(model, data, card=card_of(model), **call)
+
+
 def output(model: nn.Module, data: Data) -> Tensor:
-    """What a copy of the model, in evaluation mode, says about a graph."""
-    with torch.no_grad():
-        out: Tensor = copy.deepcopy(model).eval()(data.x, data.edge_index)
-    return out
+    """What a copy of the model, in evaluation mode, says about a graph and its weights."""
+    if "edge_weight" not in data:
+        with torch.no_grad():
+            out: Tensor = copy.deepcopy(model).eval()(data.x, data.edge_index)
+        return out
+    bare = copy.copy(data)
+    del bare.edge_weight
+    with FrozenGNN(copy.deepcopy(model), bare) as frozen:
+        return frozen(data.x, data.edge_index, data.edge_weight).detach()
 
 
 @adapters
@@ -68,16 +93,20 @@ def output(model: nn.Module, data: Data) -> Tensor:
 def test_the_result_fits_together_and_nothing_is_touched(name: str, kind: str, mode: str) -> None:
     model, data = in_use(kind), make_graph()
     original, before = data.clone(), state_of(model, data)
-    result = ADAPTERS[name]()(model, data, mode=mode)
+    result = adapt(name, model, data, mode=mode)
     assert_same(before, state_of(model, data))
     assert isinstance(result, Adaptation) and result.reason is None
+    has_changed = result.patch.num_rows + result.patch.num_removed + result.patch.num_weights > 0
+    assert has_changed is (name not in ("identity", "impute")), "otherwise nothing is tested"
     assert result.data is not data and result.data.x.data_ptr() != data.x.data_ptr()
     assert (result.model is model) is not ADAPTERS[name].changes_model
     torch.testing.assert_close(result.logits, output(result.model, result.data))
     assert not result.logits.requires_grad and not result.data.x.requires_grad
     applied, reverted = result.patch.apply(data), result.patch.revert(result.data)
+    assert applied.keys() == result.data.keys() and reverted.keys() == original.keys()
+    for key, value in result.data.to_dict().items():
+        assert torch.equal(applied[key], value), key
     for key, value in original.to_dict().items():
-        assert torch.equal(applied[key], result.data[key]), key
         assert torch.equal(reverted[key], value) and torch.equal(data[key], value), key
     summary = result.summary()
     assert summary["steps"] == len(result.history) and summary["reason"] is None and summary["seconds"] >= 0
@@ -86,18 +115,18 @@ def test_the_result_fits_together_and_nothing_is_touched(name: str, kind: str, m
 @adapters
 def test_the_seed_decides(name: str) -> None:
     model, data, adapter = in_use(), make_graph(), ADAPTERS[name]()
-    first = adapter(model, data, seed=3)
+    first = adapter(model, data, seed=3, card=card_of(model))
     torch.rand(7)  # what others draw does not matter
-    assert_same_result(first, adapter(model, data, seed=3))
-    assert_same_result(first, ADAPTERS[name]()(copy.deepcopy(model), copy.deepcopy(data), seed=3))
+    assert_same_result(first, adapter(model, data, seed=3, card=card_of(model)))
+    assert_same_result(first, adapt(name, copy.deepcopy(model), copy.deepcopy(data), seed=3))
 
 
 @adapters
 @models
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_plain_way_agrees_with_the_fast_one(name: str, kind: str, dtype: torch.dtype) -> None:
-    model, data, adapter = in_use(kind).to(dtype), make_graph(dtype), ADAPTERS[name]()
-    fast, plain = (adapter(model, data, mode=mode) for mode in ("auto", "eager"))
+    model, data = in_use(kind).to(dtype), make_graph(dtype)
+    fast, plain = (adapt(name, model, data, mode=mode) for mode in ("auto", "eager"))
     assert_close_results(fast, plain, 1e-4 if dtype == torch.float32 else 1e-9)
     assert not (plain.engine.shared_features or plain.engine.stacked_views or plain.engine.recorded)
 
@@ -105,7 +134,7 @@ def test_the_plain_way_agrees_with_the_fast_one(name: str, kind: str, dtype: tor
 @adapters
 def test_steps_are_told(name: str) -> None:
     steps: list[Step] = []
-    result = ADAPTERS[name]()(in_use(), make_graph(), callback=steps.append)
+    result = adapt(name, in_use(), make_graph(), callback=steps.append)
     assert steps == result.history and [step.index for step in steps] == list(range(len(steps)))
 
 
@@ -120,12 +149,12 @@ def test_limits_are_respected(name: str) -> None:
         frozen_edges=torch.ones(data.edge_index.size(1), dtype=torch.bool),
         binary=torch.arange(IN) == 0,
     )
-    result = ADAPTERS[name]()(in_use(), data, limits=limits)
+    result = adapt(name, in_use(), data, limits=limits)
     assert result.reason is None
     assert torch.equal(result.data.x[rows], data.x[rows])
     assert torch.equal(result.data.x[:, columns], data.x[:, columns])
     assert set(result.data.x[:, 0].tolist()) <= {0.0, 1.0}
-    assert result.patch.num_removed == 0
+    assert result.patch.num_removed == result.patch.num_weights == 0
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -149,6 +178,34 @@ def test_bad_input_is_named(name: str, call: dict[str, Any], said: str) -> None:
         ADAPTERS[name]()(arguments.pop("model"), arguments.pop("data"), **arguments)
     assert "\n" not in str(caught.value)
     assert_same(before, generator_states())
+
+
+@adapters
+def test_a_card_that_does_not_fit_is_named(name: str) -> None:
+    model, data, adapter = in_use(), make_graph(), ADAPTERS[name]()
+    made = card_of(model)
+    wider = Data(x=torch.cat([data.x, data.x[:, :2]], dim=1), edge_index=data.edge_index)
+    with pytest.raises(GraphMendError, match=r"card must be a graphmend.SourceCard \(got str\)"):
+        adapter(model, data, card="card.safetensors")  # type: ignore[arg-type]
+    with pytest.raises(GraphMendError, match=r"must be a torch.nn.Module \(got NoneType\)"):
+        adapter(None, data, card=made)  # type: ignore[arg-type]
+    with pytest.raises(GraphMendError, match=f"of a graph with {IN} feature columns, this graph has {IN + 2}"):
+        adapter(make_model(make=lambda: pyg.GCN(IN + 2, HID, 2, OUT)), wider, card=made)
+    with pytest.raises(GraphMendError, match="the source card belongs to another model"):
+        adapter(make_model(), data, card=made)
+
+
+NEED_A_CARD = ("purify", "reweight")
+
+
+@adapters
+def test_without_a_card_it_works_or_says_that_it_needs_one(name: str) -> None:
+    model, data = in_use(), make_graph()
+    if name in NEED_A_CARD:
+        with pytest.raises(GraphMendError, match=r"needs a source card; make one with graphmend.card\("):
+            ADAPTERS[name]()(model, data)
+    else:
+        assert ADAPTERS[name]()(model, data).reason is None
 
 
 def with_surrogate(name: str, surrogate: Any) -> Adapter:
@@ -211,16 +268,17 @@ def _count(calls: list[int], error: type[BaseException] | None, at: int) -> None
 def test_whenever_it_is_interrupted_nothing_is_touched(name: str, error: type[BaseException], share: float) -> None:
     """Ctrl-C, or an error of the model itself, at the first call of the model, at the last, and between."""
     calls: list[int] = []
-    ADAPTERS[name]()(make_model(make=lambda: Stopping(calls)), make_graph())
+    made = card_of(make_model(make=lambda: Stopping([])))
+    ADAPTERS[name]()(make_model(make=lambda: Stopping(calls)), make_graph(), card=made)
     at = int(share * (len(calls) - 1))
     model, data = make_model(make=lambda: Stopping([], error, at)).train(), make_graph()
     before = state_of(model, data)
     if error is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            ADAPTERS[name]()(model, data)
+            ADAPTERS[name]()(model, data, card=made)
     else:
         with pytest.raises(GraphMendError, match=r"cannot run on this graph, .*: Boom: no message"):
-            ADAPTERS[name]()(model, data)
+            ADAPTERS[name]()(model, data, card=made)
     assert_same(before, state_of(model, data))
 
 
@@ -231,10 +289,10 @@ def test_an_error_in_the_callback_is_the_callers_own(name: str) -> None:
 
     model, data = in_use(), make_graph()
     before = state_of(model, data)
-    has_steps = bool(ADAPTERS[name]()(model, data).history)
+    has_steps = bool(adapt(name, model, data).history)
     if has_steps:
         with pytest.raises(Boom):
-            ADAPTERS[name]()(model, data, callback=complain)
+            adapt(name, model, data, callback=complain)
     else:
-        ADAPTERS[name]()(model, data, callback=complain)
+        adapt(name, model, data, callback=complain)
     assert_same(before, state_of(model, data))

@@ -301,3 +301,24 @@ def test_added_edges_need_attributes_somebody_knows() -> None:
     data = make_graph(edge_attr=edge_values(4))
     with FrozenGNN(seeded(GINE), data) as frozen, pytest.raises(GraphMendError, match=r"edge_attr \(4 values each\)"):
         frozen(data.x, longer)
+
+
+def test_a_weight_that_the_model_does_not_take_is_no_obstacle() -> None:
+    """Its own weights come as ``edge_attr``; an ``edge_weight`` of the graph is none of its business."""
+
+    class ByScalarAttr(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = DenseWeights(True)
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Any:
+            return self.inner(x, edge_index, edge_attr)
+
+    model, data = seeded(ByScalarAttr), make_graph(loops=False)
+    keep = torch.arange(data.edge_index.size(1)) % 3 > 0
+    data.edge_weight = edge_values(loops=False)
+    with FrozenGNN(model, data) as frozen:
+        assert frozen.way is native and not frozen.reads_weights
+        faded = frozen(data.x, data.edge_index, keep.float())
+    expected = model(data.x, data.edge_index[:, keep])
+    torch.testing.assert_close(faded, expected)

@@ -9,9 +9,12 @@ from torch_geometric.data import Data
 from graphmend.errors import GraphMendError
 from graphmend.graph.edits import (
     SAMPLE_EDGES,
+    attributes_of_added,
     edge_attribute_names,
     edge_attributes,
     sample,
+    set_edge_attribute,
+    with_edge_changes,
     with_more_edges,
     without_edges,
 )
@@ -100,3 +103,36 @@ def test_a_sample_is_the_same_every_time_and_draws_from_nobody() -> None:
     data = Data(x=torch.zeros(400, 1), edge_index=undirected(400, density=0.05), y=torch.arange(400))
     state = torch.get_rng_state()
     assert torch.equal(sample(data).y, sample(data).y) and torch.equal(torch.get_rng_state(), state)
+
+
+def test_edges_go_and_others_come() -> None:
+    data = graph()
+    del data.edge_attr
+    before, removed, added = data.clone(), torch.tensor([2, 0]), torch.tensor([[1, 5], [3, 1]])
+    out = with_edge_changes(data, removed, attributes_of_added(data, added))
+    kept = [e for e in range(data.num_edges) if e not in (0, 2)]
+    assert out.edge_index.tolist() == torch.cat([data.edge_index[:, kept], added], dim=1).tolist()
+    assert out.edge_weight.tolist() == [*data.edge_weight[kept].tolist(), 1.0, 1.0]
+    assert out.x is data.x and out.edge_label_index is data.edge_label_index and out.edge_index.is_contiguous()
+    for name, value in before.to_dict().items():
+        assert data[name] == value if isinstance(value, str) else torch.equal(data[name], value)
+
+
+def test_nobody_knows_the_attributes_of_edges_that_come() -> None:
+    data = graph()
+    none = attributes_of_added(data, data.edge_index[:, :0])
+    assert {name: tuple(value.shape) for name, value in none.items()} == {
+        "edge_index": (0, 2),
+        "edge_weight": (0,),
+        "edge_attr": (0, 3),
+    }
+    with pytest.raises(GraphMendError, match=r"edge_attr \(3 values each\); use space='existing'"):
+        attributes_of_added(data, torch.tensor([[0], [1]]))
+
+
+def test_edge_attributes_can_be_put_back() -> None:
+    data = graph()
+    out = Data(x=data.x)
+    for name, value in edge_attributes(data).items():
+        set_edge_attribute(out, name, value)
+        assert torch.equal(out[name], data[name])

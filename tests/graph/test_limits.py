@@ -200,3 +200,11 @@ def test_with_all_edges_frozen_features_are_still_mended() -> None:
     data = graph()
     mended = mend(Limits(frozen_edges=torch.ones(data.edge_index.size(1), dtype=torch.bool)), data)
     assert torch.equal(mended.edge_index, data.edge_index) and not torch.equal(mended.x, data.x)
+
+
+def test_which_edges_may_change() -> None:
+    """A self-loop never; an undirected edge is frozen by a mark on either direction."""
+    edge_index = torch.tensor([[0, 1, 1, 2, 3, 2, 4], [1, 0, 2, 1, 3, 4, 0]])
+    assert Limits().free_edges(edge_index, N).tolist() == [True, True, True, True, False, True, True]
+    frozen = Limits(frozen_edges=torch.tensor([False, True, False, False, False, False, True]))
+    assert frozen.free_edges(edge_index, N).tolist() == [False, False, True, True, False, True, False]

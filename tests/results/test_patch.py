@@ -49,6 +49,11 @@ class Case:
     x: Tensor
     removed: Tensor
     added: Tensor
+    weight: Tensor | None  #: of the edges of the mended graph, if it changes
+
+    @property
+    def changes(self) -> tuple[Data, Tensor, Tensor, Tensor, Tensor | None]:
+        return self.data, self.x, self.removed, self.added, self.weight
 
 
 @st.composite
@@ -78,14 +83,24 @@ def cases(draw: st.DrawFn) -> Case:
     ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1))
     new = draw(st.lists(ends, max_size=4)) if may_add else []
     added = torch.tensor(new, dtype=torch.long).view(-1, 2).t()
-    return Case(data, changed, removed, added)
+    weight = None
+    if draw(st.booleans()):
+        total = count - removed.numel() + added.size(1)
+        kind = torch.float32 if "edge_weight" in data else dtype
+        weight = torch.tensor(draw(st.lists(values, min_size=total, max_size=total)), dtype=torch.float64).to(kind)
+        same = torch.tensor(draw(st.lists(st.booleans(), min_size=total, max_size=total)), dtype=torch.bool)
+        if "edge_weight" in data:  # some of them stay as they are
+            keep = [e for e in range(count) if e not in removed.tolist()]
+            before = torch.cat([data.edge_weight[keep], torch.ones(added.size(1))])
+            weight = torch.where(same, before, weight)
+    return Case(data, changed, removed, added, weight)
 
 
 @settings(max_examples=300)
 @given(cases())
 def test_apply_gives_the_mended_graph_and_revert_every_bit_of_the_original(case: Case) -> None:
     data, before = case.data, contents(case.data)
-    patch, mended = Patch.make(data, case.x, case.removed, case.added)
+    patch, mended = Patch.make(*case.changes)
     assert contents(data) == before
     assert bits(mended.x) == bits(case.x)
     keep = [e for e in range(data.edge_index.size(1)) if e not in case.removed.tolist()]
@@ -93,7 +108,15 @@ def test_apply_gives_the_mended_graph_and_revert_every_bit_of_the_original(case:
     for name in ("edge_weight", "edge_attr", "edge_time"):
         if name in data:
             ones = torch.ones(case.added.size(1), *data[name].shape[1:], dtype=data[name].dtype)
-            assert bits(mended[name]) == bits(torch.cat([data[name][keep], ones]))
+            expected = torch.cat([data[name][keep], ones])
+            if name == "edge_weight" and case.weight is not None:
+                assert patch.num_weights == changed_numbers(expected[: len(keep)], case.weight[: len(keep)])
+                expected = case.weight
+            assert bits(mended[name]) == bits(expected)
+    if "edge_weight" not in data and case.weight is not None:
+        assert bits(mended.edge_weight) == bits(case.weight)
+    assert ("edge_weight" in mended) == ("edge_weight" in data or case.weight is not None)
+    assert ("edge weights changed" in patch.summary()) == (patch.num_weights > 0)
     assert all(mended[name] is data[name] for name in ("y", "mask", "name"))
     applied = patch.apply(data)
     assert contents(applied) == contents(mended) and contents(data) == before
@@ -103,6 +126,10 @@ def test_apply_gives_the_mended_graph_and_revert_every_bit_of_the_original(case:
     assert patch.num_removed == case.removed.numel() and patch.num_added == case.added.size(1)
     different = [a != b for a, b in zip(bits(data.x)[2], bits(case.x)[2], strict=True)]
     assert patch.num_rows == sum(different)
+
+
+def changed_numbers(before: Tensor, after: Tensor) -> int:
+    return sum(a != b for a, b in zip(bits(before)[2], bits(after)[2], strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -200,6 +227,61 @@ def test_another_graph_is_refused(change: Any) -> None:
         patch.revert(other_mended)
 
 
+def reweighted(has_weights: bool) -> tuple[Data, Patch, Data]:
+    """The same with other weights, of a graph that had some or none."""
+    data = graph()
+    if not has_weights:
+        del data.edge_weight
+    removed, added = torch.tensor([1, 4]), torch.tensor([[0], [7]])
+    weight = torch.rand(data.edge_index.size(1) - 1, generator=rng(2))
+    return data, *Patch.make(data, data.x + 0.1, removed, added, weight)
+
+
+@pytest.mark.parametrize("has_weights", [True, False], ids=["had weights", "had none"])
+@pytest.mark.parametrize("change", OTHERS)
+def test_another_graph_is_refused_where_weights_change(change: Any, has_weights: bool) -> None:
+    data, patch, mended = reweighted(has_weights)
+    other, other_mended = copy.copy(data), copy.copy(mended)
+    change(other_mended)
+    with pytest.raises(GraphMendError, match=r"did not make this graph; revert it on"):
+        patch.revert(other_mended)
+    if has_weights:
+        change(other)
+        with pytest.raises(GraphMendError, match=r"made for another graph; apply it to"):
+            patch.apply(other)
+
+
+@pytest.mark.parametrize("has_weights", [True, False], ids=["had weights", "had none"])
+def test_weights_there_and_back(has_weights: bool) -> None:
+    data, patch, mended = reweighted(has_weights)
+    assert ("edge_weight" in data) is has_weights and "edge_weight" in mended
+    reverted = patch.revert(mended)
+    assert contents(reverted) == contents(data) and ("edge_weight" in reverted) is has_weights
+    assert patch.num_weights == mended.edge_index.size(1) - has_weights  # one of them is that of the added edge
+    assert f"1 added, {patch.num_weights} edge weights changed (graph" in patch.summary()
+    patch.apply(data).edge_weight.zero_()
+    assert contents(patch.apply(data)) == contents(mended), "the patch keeps its own numbers"
+    with pytest.raises(GraphMendError, match="another graph"):
+        patch.apply(mended)
+    with pytest.raises(GraphMendError, match="did not make"):
+        patch.revert(data)
+
+
+def test_weights_that_stay_leave_no_trace() -> None:
+    data = graph()
+    patch, mended = Patch.make(data, data.x + 1, *nothing(), data.edge_weight.double())
+    assert patch.weight_bits is None and patch.num_weights == 0 and contents(patch.revert(mended)) == contents(data)
+
+
+def test_weights_need_one_number_per_edge_of_the_mended_graph() -> None:
+    data = graph()
+    count = data.edge_index.size(1)
+    with pytest.raises(
+        GraphMendError, match=rf"edge_weight has shape \({count},\), but the mended graph {count - 1} edges"
+    ):
+        Patch.make(data, data.x, torch.tensor([0]), nothing()[1], torch.ones(count))
+
+
 def test_twice_is_refused() -> None:
     data, patch, mended = patched()
     with pytest.raises(GraphMendError, match="another graph"):
@@ -290,7 +372,7 @@ def test_the_patch_of_an_adaptation(budget: int, tmp_path: Path) -> None:
 @given(cases())
 def test_a_patch_survives_the_disk(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("patch") / "new folder" / "p.safetensors"
-    patch, mended = Patch.make(case.data, case.x, case.removed, case.added)
+    patch, mended = Patch.make(*case.changes)
     patch.save(path)
     loaded = Patch.load(path)
     assert contents(loaded.apply(case.data)) == contents(mended)
@@ -312,7 +394,7 @@ def test_the_file_is_safetensors_with_a_json_header(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Patch, Path, bytes]:
-    _, patch, _ = patched()
+    _, patch, _ = reweighted(True)
     path = tmp_path_factory.mktemp("saved") / "p.safetensors"
     patch.save(path)
     return patch, path, path.read_bytes()
@@ -400,8 +482,9 @@ def test_a_patch_made_on_the_gpu_works_on_the_cpu() -> None:
     assert contents(patch.revert(mended.cpu())) == contents(data.cpu())
 
 
-def test_a_patch_of_an_older_format_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "old.safetensors"
-    write_safetensors(path, {"rows": torch.zeros(1)}, {"graphmend": json.dumps({"format": "graphmend-patch-1"})})
-    with pytest.raises(GraphMendError, match="format graphmend-patch-1, this version reads graphmend-patch-4"):
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_patch_of_an_older_format_says_so(number: int, tmp_path: Path) -> None:
+    path, old = tmp_path / "old.safetensors", f"graphmend-patch-{number}"
+    write_safetensors(path, {"rows": torch.zeros(1)}, {"graphmend": json.dumps({"format": old})})
+    with pytest.raises(GraphMendError, match=f"format {old}, this version reads graphmend-patch-5"):
         Patch.load(path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GTrans
+from graphmend.cards import card
 from graphmend.nn import BACKBONES, build
-from graphmend.surrogates import SURROGATES, Contrastive, Supervised, Surrogate, surrogate_of
+from graphmend.surrogates import SURROGATES, Contrastive, Moments, Supervised, Surrogate, surrogate_of
 from graphmend.transforms import VIEWS, view_of
 from graphs import rng, undirected
 from sample_models import basic, seeded
@@ -52,7 +54,28 @@ CASES: dict[str, Callable[[], Surrogate]] = {
     "lambda": lambda: surrogate_of(lambda m, d: m.embed(d.x, d.edge_index, d.edge_weight).square().mean()),
     "function of the features": lambda: surrogate_of(smoothness),
 }
-surrogates = pytest.mark.parametrize("name", CASES)
+OF_A_MODEL: dict[str, Callable[[nn.Module], Surrogate]] = {
+    "moments": lambda net: Moments(card(net, training_graph())),
+    "sum with moments": lambda net: Moments(card(net, training_graph())) + 0.1 * Contrastive(),
+}
+"""Those that are made for one model, and look at its first layer, which only a frozen model shows."""
+surrogates = pytest.mark.parametrize("name", [*CASES, *OF_A_MODEL])
+
+
+def made(name: str, net: nn.Module) -> Surrogate:
+    return OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
+
+
+@contextmanager
+def shown(name: str, net: nn.Module, data: Data) -> Iterator[Any]:
+    """The model itself, or a frozen one; there, presences come on top of a graph's own weights."""
+    if name not in OF_A_MODEL:
+        yield net
+        return
+    plain = copy.copy(data)
+    del plain.edge_weight
+    with FrozenGNN(net, plain) as frozen:
+        yield frozen
 
 
 def graph(dtype: torch.dtype = torch.float64) -> Data:
@@ -62,6 +85,12 @@ def graph(dtype: torch.dtype = torch.float64) -> Data:
     return Data(x=x, edge_index=edge_index, edge_weight=weight, y=torch.arange(N) % OUT)
 
 
+def training_graph() -> Data:
+    """Another one, on which representations have other moments."""
+    data = graph()
+    return Data(x=data.x.flip(0) * 1.5 + 0.4, edge_index=data.edge_index)
+
+
 def model(name: str = "gcn") -> nn.Module:
     torch.manual_seed(0)
     return build(name, IN, HID, OUT).double().eval().requires_grad_(False)
@@ -69,34 +98,42 @@ def model(name: str = "gcn") -> nn.Module:
 
 @surrogates
 def test_it_is_a_pure_function_of_its_arguments(name: str) -> None:
-    surrogate, net, data = CASES[name](), model(), graph()
-    before, generator = state_of(net, data), rng(5)
-    terms = surrogate.terms(net, data, generator)
-    drawn = generator.get_state()
-    again = surrogate.terms(net, data, rng(5))
-    assert_same(before, state_of(net, data))
-    assert terms and all(isinstance(value, Tensor) and value.dim() == 0 for value in terms.values())
-    assert list(terms) == list(again) and all(torch.equal(terms[key], again[key]) for key in terms)
-    generator.manual_seed(5)
-    assert torch.equal(surrogate(net, data, generator), CASES[name]()(net, copy.copy(data), rng(5)))
-    assert torch.equal(generator.get_state(), drawn), "it draws the same numbers every time"
-    torch.testing.assert_close(surrogate(net, data, rng(5)), torch.stack(list(terms.values())).sum())
+    net, data = model(), graph()
+    surrogate = made(name, net)
+    with shown(name, net, data) as of:
+        before, generator = state_of(net, data), rng(5)
+        terms = surrogate.terms(of, data, generator)
+        drawn = generator.get_state()
+        again = surrogate.terms(of, data, rng(5))
+        assert_same(before, state_of(net, data))
+        assert terms and all(isinstance(value, Tensor) and value.dim() == 0 for value in terms.values())
+        assert list(terms) == list(again) and all(torch.equal(terms[key], again[key]) for key in terms)
+        generator.manual_seed(5)
+        other = made(name, model())
+        assert torch.equal(surrogate(of, data, generator), other(of, copy.copy(data), rng(5)))
+        assert torch.equal(generator.get_state(), drawn), "it draws the same numbers every time"
+        torch.testing.assert_close(surrogate(of, data, rng(5)), torch.stack(list(terms.values())).sum())
 
 
 @surrogates
 def test_it_draws_from_its_generator_alone(name: str) -> None:
-    surrogate, net, data = CASES[name](), model(), graph()
-    before = generator_states()
-    first = surrogate(net, data, rng(1))
-    assert_same(before, generator_states())
-    torch.manual_seed(99)
-    assert torch.equal(surrogate(net, data, rng(1)), first)
+    net, data = model(), graph()
+    surrogate = made(name, net)
+    with shown(name, net, data) as of:
+        before = generator_states()
+        first = surrogate(of, data, rng(1))
+        assert_same(before, generator_states())
+        torch.manual_seed(99)
+        assert torch.equal(surrogate(of, data, rng(1)), first)
 
 
 @surrogates
 @pytest.mark.parametrize("frozen", [False, True], ids=["bare model", "frozen model"])
 def test_gradients_equal_finite_differences(name: str, frozen: bool) -> None:
-    surrogate, net, data = CASES[name](), model("gpr"), graph()
+    if name in OF_A_MODEL and not frozen:
+        pytest.skip(f"{name} looks into a frozen model")
+    net, data = model("gpr"), graph()
+    surrogate = made(name, net)
 
     def check(of: Any) -> bool:
         def loss(x: Tensor, weight: Tensor) -> Tensor:
@@ -122,7 +159,7 @@ def test_it_runs_with_shared_features_and_agrees_with_the_plain_way(name: str, k
     net = model(kind) if kind in BACKBONES else seeded(lambda: basic(kind, num_layers=2), torch.float64)
     data = graph()
     del data.edge_weight
-    adapter = GTrans(CASES[name](), steps=6, feature_steps=2, lr_feature=0.02, lr_edge=0.3, budget=3)
+    adapter = GTrans(made(name, net), steps=6, feature_steps=2, lr_feature=0.02, lr_edge=0.3, budget=3)
     fast, plain = (adapter(net, data, mode=mode) for mode in ("auto", "eager"))
     assert fast.reason is None and plain.reason is None
     assert fast.engine.shared_features, fast.engine.reasons
@@ -136,20 +173,23 @@ def test_it_runs_with_shared_features_and_agrees_with_the_plain_way(name: str, k
 
 @surrogates
 def test_single_precision(name: str) -> None:
-    net, data = model().float(), graph(torch.float32)
-    double = CASES[name]()(model(), graph(), rng(1))
-    single = CASES[name]()(net, data, rng(1))
+    net, data, surrogate = model().float(), graph(torch.float32), made(name, model())
+    with shown(name, model(), graph()) as of:
+        double = surrogate(of, graph(), rng(1))
+    with shown(name, net, data) as of:
+        single = surrogate(of, data, rng(1))
     assert single.dtype == torch.float32
     assert float(single) == pytest.approx(float(double), rel=1e-4, abs=1e-5)
 
 
 @surrogates
 def test_its_signature_says_what_runs_but_not_with_which_numbers(name: str) -> None:
-    assert CASES[name]().signature() == CASES[name]().signature()
-    hash(CASES[name]().signature())
-    assert (2.0 * CASES[name]()).signature() == (3.0 * CASES[name]()).signature()
-    others = {other: make().signature() for other, make in CASES.items() if other not in SURROGATES}
-    same = [other for other, signature in others.items() if signature == CASES[name]().signature() and other != name]
+    one, two = made(name, model()), made(name, model("gpr"))
+    assert one.signature() == two.signature()
+    hash(one.signature())
+    assert (2.0 * one).signature() == (3.0 * two).signature()
+    others = {other: made(other, model()).signature() for other in (*CASES, *OF_A_MODEL) if other not in SURROGATES}
+    same = [other for other, signature in others.items() if signature == one.signature() and other != name]
     assert same == (["contrastive, drop_edge"] if name == "contrastive" else [])
 
 

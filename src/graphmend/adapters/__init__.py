@@ -1,9 +1,27 @@
 """Adapters: ``(model, data) -> Adaptation``, the caller's model and graph are left as they were."""
 
+from graphmend.adapters.align import Align
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.gtrans import GTrans
 from graphmend.adapters.identity import Identity
+from graphmend.adapters.impute import Impute
+from graphmend.adapters.purify import Purify
 from graphmend.adapters.registry import ADAPTERS
+from graphmend.adapters.reweight import Reweight
+from graphmend.adapters.sequence import Sequence
 from graphmend.engine.report import Stopped
 
-__all__ = ["ADAPTERS", "Adapter", "Change", "GTrans", "Identity", "Stopped", "Task"]
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "Align",
+    "Change",
+    "GTrans",
+    "Identity",
+    "Impute",
+    "Purify",
+    "Reweight",
+    "Sequence",
+    "Stopped",
+    "Task",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from graphmend.adapters.alignment import alignment
@@ -12,8 +13,11 @@ from graphmend.cards.moments import Moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Stopped
 from graphmend.errors import require
+from graphmend.frozen.restore import untouched_rng
 
 __all__ = ["Align", "running_moments"]
+
+DRAWS = 4  # runs with dropout
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,25 @@ class Align(Adapter):
         return Change(task.within_limits(change.added_to(data.x, self.strength)))
 
 
+@torch.no_grad()
 def running_moments(task: Task) -> Moments:
     r"""The moments that a batch normalisation behind the first layer kept from training.
 
     They were taken under dropout, which widens the standard deviation; the factor
-    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})` is measured on this graph.
+    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph.
     """
-    frozen = task.require_frozen()
+    frozen, data = task.require_frozen(), task.data
     norm = frozen.first_norm
-    if norm is None or getattr(norm, "running_mean", None) is None:
+    mean: Tensor | None = getattr(norm, "running_mean", None)
+    variance: Tensor | None = getattr(norm, "running_var", None)
+    if mean is None or variance is None:
         raise Stopped(
             "without a source card only a model with a batch normalisation behind its first layer can be aligned; "
             "make a card with graphmend.card(model, train_data)"
         )
-    mean: Tensor = norm.running_mean  # type: ignore[assignment]
-    variance: Tensor = norm.running_var  # type: ignore[assignment]
-    return Moments(mean.clone(), variance.sqrt())
+    plain = frozen.first_layer(data.x, data.edge_index).var(0, correction=0)
+    with untouched_rng(task.seed), frozen.dropping():
+        draws = [frozen.first_layer(data.x, data.edge_index).var(0, correction=0) for _ in range(DRAWS)]
+    dropped = torch.stack(draws).mean(0)
+    narrower = torch.where(dropped > plain, plain / dropped, 1.0)
+    return Moments(mean.to(plain), (variance.to(plain) * narrower).sqrt())

@@ -24,6 +24,8 @@ SMOOTH_ROUNDS = 2
 CLOSE = 1e-3  # a distance from the target at which nothing is left to do
 RIDGE = 1e-3
 LARGEST_FACTOR = 2.0  # by which a round may stretch or shrink a column
+LARGEST_GAIN = 2.0
+LEAST_SHARE = 0.1  # of the wanted shift that must have come about to learn anything from it
 LARGEST_ROW = 2.0  # of a typical row, that the change of one node may be
 
 
@@ -72,8 +74,8 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
         h = first(change.of(base))
         before, now = now, moments(h)
         moved = _share(now.mean - before.mean, wanted, target.unit)
-        if moved > 0.1:  # a layer that sums over neighbours answers more strongly than it did on a few nodes
-            gain = min(2.0, max(0.02, gain / moved))
+        if moved > LEAST_SHARE:  # a layer that sums over neighbours answers more strongly than it did on a few nodes
+            gain = min(LARGEST_GAIN, gain / moved)
         distance = target.distance(now)
         if distance < least:
             best, least = change, distance

@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ from graphmend.results.history import History, Step
 from graphmend.results.patch import Patch
 from graphmend.surrogates.base import Surrogate
 
+if TYPE_CHECKING:
+    from graphmend.adapters.sequence import Sequence
+
 __all__ = ["Adapter", "Change", "Task"]
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ class Change:
         added: Edges that come, ``(2, m)``.
         logits: The model's output on the changed graph, if the adapter knows it.
         report: How it was computed.
+        edge_weight: New weights, one per edge of the changed graph: those that stay, then those that come.
     """
 
     x: Tensor | None = None
@@ -51,6 +55,7 @@ class Change:
     added: Tensor | None = None
     logits: Tensor | None = None
     report: Report | None = None
+    edge_weight: Tensor | None = None
 
 
 @dataclass
@@ -142,6 +147,12 @@ class Adapter(ABC):
     def adapt(self, task: Task) -> Change:
         """Find a change; raise :class:`Stopped` with the reason if there is none to be had."""
 
+    def __rshift__(self, other: Adapter) -> Sequence:
+        """``first >> second``: both, one after the other, as one adapter."""
+        from graphmend.adapters.sequence import Sequence
+
+        return Sequence(self, other) if isinstance(other, Adapter) else NotImplemented
+
     def __call__(
         self,
         model: nn.Module,
@@ -192,7 +203,7 @@ class Adapter(ABC):
                 return self._with_changed_model(task)
             with FrozenGNN(model, data, embedding=self.embedding, seed=seed, mode=mode) as frozen:
                 task.frozen = frozen
-                return _finish(task, frozen, self._attempt(task))
+                return _finish(task, frozen, self.attempt(task))
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
@@ -205,12 +216,13 @@ class Adapter(ABC):
                 f"the model cannot be copied ({error}), but {type(self).__name__} changes it"
             ) from error
         with untouched_rng(task.seed), torch.inference_mode(False), torch.enable_grad():
-            change = self._attempt(task)
+            change = self.attempt(task)
         model = original if isinstance(change, Stopped) else task.model
         with FrozenGNN(model, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode) as frozen:
             return _finish(task, frozen, change)
 
-    def _attempt(self, task: Task) -> Change | Stopped:
+    def attempt(self, task: Task) -> Change | Stopped:
+        """:meth:`adapt`, with the reason returned where it stops; all steps have been read."""
         try:
             change = self.adapt(task)
             task.history.read()
@@ -242,10 +254,14 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
     x = data.x.clone() if change.x is None else change.x.detach()
     if change.x is not None and not is_finite(x):
         raise Stopped("the mended features are not finite; take a smaller lr_feature")
-    removed = none[0] if change.removed is None else change.removed
-    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added)
+    removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
+    if weight is not None and not bool(weight.isfinite().all()):
+        raise Stopped("the new edge weights are not finite")
+    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added, weight)
     try:
-        logits = frozen.predict(mended) if change.logits is None else change.logits
+        logits = change.logits
+        if logits is None:
+            logits = frozen.predict(mended, weights_count=weight is not None)
     except GraphMendError as error:
         if reason is not None:  # it is not because of the change
             raise

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.make import column_range
-from graphmend.cards.rows import robust_deviation, row_statistics
+from graphmend.cards.rows import BLOCK, robust_deviation, row_statistics
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped
 
@@ -17,6 +17,7 @@ __all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
 
 WIDENED = 0.25  # of the range between the card's quantiles
 MARGINS = (0.1, 0.1, 0.1, 0.02)  # besides, for each row statistic
+ENTRIES = 1.5  # so that a single entry out of range makes no row abnormal, however few columns there are
 DEVIATIONS = 4.0  # robust standard deviations from the median of the graph itself
 LEAST_DEVIATION = 0.01
 ROUNDS = 3
@@ -24,7 +25,6 @@ ROUNDS = 3
 GAP = 2.0  # the ratio between neighbours in the sorted list that separates outlying rows, without a card
 LEAST_STEP = 0.3  # the least standard deviation of a row statistic, without a card; protects discrete features
 FEWEST_ROWS = 3
-EDGES_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class Impute(Adapter):
 def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     """The rows, as a mask, that neither the card's graph nor the rest of this one account for."""
     rows = row_statistics(x, *column_range(card.column_min, card.column_max))
-    slack = WIDENED * (card.row_high - card.row_low) + rows.new_tensor(MARGINS)
+    *logs, share = MARGINS
+    margins = rows.new_tensor((*logs, max(share, ENTRIES / x.size(1))))
+    slack = WIDENED * (card.row_high - card.row_low) + margins
     unseen = (rows < card.row_low - slack) | (rows > card.row_high + slack)
     median = rows.median(0).values
     alone = (rows - median).abs() > DEVIATIONS * robust_deviation(rows).clamp(min=LEAST_DEVIATION)
@@ -106,11 +108,12 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
             break
         nodes, place = target.unique(return_inverse=True)
         total = x.new_zeros(nodes.numel(), x.size(1))
-        pieces = (part.split(EDGES_AT_A_TIME // 8) for part in (source, place))
+        pieces = (part.split(max(1, BLOCK // x.size(1))) for part in (source, place))
         for some, where in zip(*pieces, strict=True):
             total.index_add_(0, where, out.index_select(0, some))
         out[nodes] = total / torch.bincount(place, minlength=nodes.numel()).to(x.dtype).unsqueeze(1)
         missing[nodes] = False
     if bool(missing.any()):
-        out[missing] = out[~rows].mean(0)
+        normal = (~rows).to(x.dtype)
+        out[missing] = normal @ x / normal.sum()
     return out

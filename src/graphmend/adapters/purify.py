@@ -70,16 +70,10 @@ def excess_of(task: Task, card: SourceCard, hidden: Tensor | None = None) -> Exc
 @torch.no_grad()
 def worst_edges(fits: Tensor, share: float, task: Task) -> Tensor:
     """Positions of the worst edges, both directions of each, without self-loops and frozen edges."""
-    source, target = task.data.edge_index
-    may_go = source != target
-    frozen = task.limits.frozen_edges
-    if frozen is not None:
-        nodes = task.data.x.size(0)
-        key = torch.minimum(source, target) * nodes + torch.maximum(source, target)
-        may_go &= ~torch.isin(key, key[frozen])
+    may_go = task.limits.free_edges(task.data.edge_index, task.data.x.size(0))
     number = min(round(min(share, MOST) * fits.numel()), int(may_go.sum()))
     if number == 0:
-        return torch.empty_like(source[:0])
+        return torch.empty_like(task.data.edge_index[0, :0])
     threshold: Tensor = fits[may_go].kthvalue(number).values  # both directions of an edge have the same fit
     worst: Tensor = (fits <= threshold) & may_go
     return worst.nonzero().view(-1)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphmend.cards.rows import quantiles
+from graphmend.cards.rows import BLOCK, quantiles
 
-__all__ = ["edge_views", "fit", "grid_of"]
+__all__ = ["edge_views", "fit", "grid_of", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 PROJECTED = 128  # columns that wide features are projected to, for the neighbourhoods
-BLOCK = 4_000_000  # numbers gathered at a time
 
 
 @torch.no_grad()
@@ -55,6 +54,20 @@ def fit(views: Tensor, grid: Tensor) -> Tensor:
     below, up_to = (torch.searchsorted(points, views.contiguous(), right=right) for right in (False, True))
     total: Tensor = (below + up_to).to(views.dtype).sum(0)
     return torch.div(total, 2 * grid.size(1))
+
+
+@torch.no_grad()
+def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
+    r"""Edges from class :math:`a` to class :math:`b`, :math:`n_{ab} = \sum_{j \to i} p_{ja}\, p_{ib}`.
+
+    Args:
+        probability: Of each class at each node, ``(nodes, classes)``; 0 and 1 count predicted classes.
+        edge_index: The edges :math:`j \to i`.
+    """
+    total = probability.new_zeros(probability.size(1), probability.size(1), dtype=torch.float64)
+    for source, target in _blocks(edge_index, probability.size(1)):
+        total += (probability[source].t() @ probability[target]).double()
+    return total.to(probability.dtype)
 
 
 def _unit(rows: Tensor) -> Tensor:

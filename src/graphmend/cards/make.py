@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.cards.edges import edge_views, fit, grid_of
+from graphmend.cards.edges import edge_views, fit, grid_of, pair_counts
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import in_blocks, quantiles, row_statistics
-from graphmend.cards.source_card import SourceCard, model_digest
+from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import require
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain
@@ -23,7 +23,7 @@ __all__ = ["card", "column_range"]
 
 ROW_QUANTILES = (0.002, 0.998)
 HALVES = 20  # random halves of the nodes, for the noise level
-TEMPERATURES = (0.1, 10.0, 60)  # lowest, highest, number
+TEMPERATURES = (-1.0, 1.0, 61)  # exponents of ten: lowest, highest, number; 1 is one of them
 MARGIN = 0.1  # of a column's range, by which a value may lie outside
 
 
@@ -55,15 +55,16 @@ def card(
     require(len(widths) == 1, f"the training graphs have different numbers of columns ({sorted(widths)})")
     graphs = [plain(data) for data in graphs]
     seen: list[Observation] = []
+    maps: list[Tensor] = []
     for data in graphs:
         with torch.cuda.device_of(data.x), FrozenGNN(model, data, embedding=embedding, seed=seed) as frozen:  # type: ignore[no-untyped-call]
             seen.append(observe(frozen, data))
-            first_map = frozen.first_map
-    return _card(model, graphs, seen, first_map, seed)
+            maps.append(frozen.first_map)
+    return _card(model, graphs, seen, maps, seed)
 
 
 @torch.no_grad()
-def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_map: Tensor, seed: int) -> SourceCard:
+def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: list[Tensor], seed: int) -> SourceCard:
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
     temperature = _temperature(logits, graphs)
@@ -79,14 +80,13 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
     limits = quantiles(rows, ROW_QUANTILES)
     whole = moments(first)
     noise, noise_nodes = _noise(first, whole, graphs, seed)
-    views = torch.cat([edge_views(data.x, data.x @ first_map, data.edge_index) for data in graphs], dim=1)
+    hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
+    views = torch.cat([edge_views(g.x, u, g.edge_index) for g, u in zip(graphs, hidden, strict=True)], dim=1)
     grid = grid_of(views)
     fits = fit(views, grid)
     middle = float(fits.median())
-    ends = torch.split(classes, [data.x.size(0) for data in graphs])
-    edges = torch.cat([part[data.edge_index] for part, data in zip(ends, graphs, strict=True)], dim=1)
-    number = probability.size(1)
-    pairs = torch.bincount(edges[0] * number + edges[1], minlength=number**2).view(number, number)
+    edges = fits.numel()
+    pairs, soft_pairs = (_pairs(rows, graphs) / max(1, edges) for rows in (counts, probability))
     means = torch.stack([torch.stack([b.sum(0) for b in in_blocks(data.x)]).sum(0) for data in graphs]).sum(0) / nodes
     class_first, class_second = class_moments(first, probability)
     return SourceCard(
@@ -103,18 +103,24 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], first_m
         z_std=z_moments.std,
         centroids=centroids,
         prior=probability.mean(0),
-        pairs=pairs.to(z.dtype) / max(1, edges.size(1)),
+        pairs=pairs,
+        soft_pairs=soft_pairs,
         edge_grid=grid,
         edge_middle=middle,
         edge_share=float((fits >= middle).double().mean()),
-        agreement=float((torch.cdist(standard, centroids).argmin(1) == classes).double().mean()),
+        agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
         noise=noise,
         noise_nodes=noise_nodes,
         nodes=nodes,
-        edges_per_node=edges.size(1) / nodes,
+        edges_per_node=edges / nodes,
         model=model_digest(model),
     )
+
+
+def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:
+    parts = torch.split(rows, [data.x.size(0) for data in graphs])
+    return torch.stack([pair_counts(part, g.edge_index) for part, g in zip(parts, graphs, strict=True)]).sum(0)
 
 
 def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,11 +129,17 @@ def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     return low - margin, high + margin
 
 
+def _mask(data: Data, name: str) -> Tensor | None:
+    """A mask of the nodes; the first one, where there are several as columns."""
+    mask = data.get(name)
+    return None if mask is None else mask.reshape(data.x.size(0), -1)[:, 0].bool()
+
+
 def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:
-    masks = [data.get("train_mask") for data in graphs]
-    untrained = torch.cat(
-        [~m if m is not None else first.new_ones(d.x.size(0)).bool() for m, d in zip(masks, graphs, strict=True)]
-    )
+    """The largest distance of the moments of random halves from those of all, on nodes that were not trained on."""
+    masks = [_mask(data, "train_mask") for data in graphs]
+    everywhere = [torch.ones(data.x.size(0), dtype=torch.bool, device=first.device) for data in graphs]
+    untrained = torch.cat([all_ if m is None else ~m for m, all_ in zip(masks, everywhere, strict=True)])
     rows = untrained.nonzero().view(-1)
     if rows.numel() < 4:
         rows = torch.arange(first.size(0), device=first.device)
@@ -140,16 +152,19 @@ def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tupl
 def _temperature(logits: Tensor, graphs: list[Data]) -> float:
     """The temperature with the lowest negative log-likelihood on labelled validation nodes; 1 where there are none."""
     start, rows, labels = 0, [], []
+    classes = probabilities(logits[:1]).size(1)
     for data in graphs:
-        mask, y, nodes = data.get("val_mask"), data.get("y"), data.x.size(0)
-        if mask is not None and y is not None and bool(mask.any()):
-            rows.append(mask.nonzero().view(-1) + start)
-            labels.append(y.reshape(nodes, -1)[mask][:, 0].long())
+        mask, y, nodes = _mask(data, "val_mask"), data.get("y"), data.x.size(0)
+        if mask is not None and y is not None:
+            label = y.reshape(nodes, -1)[:, 0]
+            chosen = (mask & (label >= 0) & (label < classes)).nonzero().view(-1)  # -1 and NaN stand for no label
+            rows.append(chosen + start)
+            labels.append(label[chosen].long())
         start += nodes
-    if not rows:
+    if sum(map(len, rows)) == 0:
         return 1.0
-    chosen, y = logits.index_select(0, torch.cat(rows)).double(), torch.cat(labels)
+    of_labelled, y = logits.index_select(0, torch.cat(rows)).double(), torch.cat(labels)
     low, high, number = TEMPERATURES
-    grid = torch.logspace(torch.tensor(low).log10(), torch.tensor(high).log10(), number).tolist()
-    losses = [F.nll_loss(probabilities(chosen, t).clamp(min=1e-12).log(), y) for t in grid]
+    grid = torch.logspace(low, high, number, dtype=torch.float64).tolist()
+    losses = [F.nll_loss(probabilities(of_labelled, t).clamp(min=1e-12).log(), y) for t in grid]
     return float(grid[int(torch.stack(losses).argmin())])

@@ -10,6 +10,7 @@ from torch import Tensor
 __all__ = ["Moments", "class_moments", "mixture", "moments"]
 
 _FLOOR = 0.05  # of the mean standard deviation: the least that a column counts with
+_TINY = 1e-12  # the least mean standard deviation
 
 
 class Moments(NamedTuple):
@@ -21,17 +22,21 @@ class Moments(NamedTuple):
     @property
     def unit(self) -> Tensor:
         """Standard deviations that are safe to divide by, for columns that hardly vary as well."""
-        return self.std.clamp(min=_FLOOR * max(float(self.std.mean()), 1e-30))
+        return torch.maximum(self.std, _FLOOR * self.std.mean().clamp(min=_TINY))
 
-    def distance(self, other: Moments) -> float:
+    def squared_distance(self, other: Moments) -> Tensor:
         r"""How far other moments :math:`(m, s)` are from these, :math:`(\mu, \sigma)`, in units of :math:`\sigma`:
 
-        .. math:: \delta = \sqrt{\tfrac1w \sum_k \Big(\frac{m_k - \mu_k}{\sigma_k}\Big)^2
-                  + \tfrac1w \sum_k \Big(\frac{s_k - \sigma_k}{\sigma_k}\Big)^2}
+        .. math:: \delta^2 = \tfrac1w \sum_k \Big(\frac{m_k - \mu_k}{\sigma_k}\Big)^2
+                  + \tfrac1w \sum_k \Big(\frac{s_k - \sigma_k}{\sigma_k}\Big)^2
         """
         unit = self.unit
         squares = ((other.mean - self.mean) / unit).square() + ((other.std - self.std) / unit).square()
-        return float(squares.mean().sqrt())
+        return squares.mean()
+
+    def distance(self, other: Moments) -> float:
+        r"""The root :math:`\delta` of the :meth:`squared_distance`."""
+        return float(self.squared_distance(other).sqrt())
 
 
 def moments(h: Tensor) -> Moments:

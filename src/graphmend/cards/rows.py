@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["ROW_STATISTICS", "in_blocks", "quantiles", "robust_deviation", "row_statistics"]
+__all__ = ["BLOCK", "ROW_STATISTICS", "in_blocks", "quantiles", "robust_deviation", "row_statistics"]
 
 ROW_STATISTICS = ("log norm", "log density", "log maximum", "share outside the range")
 

@@ -16,7 +16,7 @@ from graphmend.cards.moments import Moments, mixture
 from graphmend.errors import GraphMendError, require
 from graphmend.io.files import digest, read_safetensors, write_safetensors
 
-__all__ = ["SourceCard", "model_digest"]
+__all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
 FORMAT = "graphmend-card-1"
 
@@ -37,9 +37,10 @@ class SourceCard:
         class_second: The mean of its squares per predicted class.
         z_mean: Mean of the embedding.
         z_std: Standard deviation of the embedding.
-        centroids: Mean of the standardised embedding per predicted class.
+        centroids: Mean of the standardised embedding per predicted class; 0 for a class that was never predicted.
         prior: Share of each predicted class.
         pairs: Share of the edges that lead from one predicted class to another, ``(classes, classes)``.
+        soft_pairs: The same with the probabilities of the classes at both ends instead of the predicted ones.
         edge_grid: Quantiles of the three views of an edge, see :mod:`graphmend.cards.edges`.
         edge_middle: The median of the edges' fit.
         edge_share: The share of the edges that fit at least as well as that.
@@ -66,6 +67,7 @@ class SourceCard:
     centroids: Tensor
     prior: Tensor
     pairs: Tensor
+    soft_pairs: Tensor
     edge_grid: Tensor
     edge_middle: float
     edge_share: float
@@ -83,6 +85,11 @@ class SourceCard:
         return Moments(self.first_mean, self.first_std)
 
     @property
+    def z(self) -> Moments:
+        """The moments of the embedding."""
+        return Moments(self.z_mean, self.z_std)
+
+    @property
     def homophily(self) -> float:
         """The share of edges between nodes of the same predicted class."""
         return float(self.pairs.diagonal().sum())
@@ -90,6 +97,10 @@ class SourceCard:
     def expected(self, shares: Tensor) -> Moments:
         """The moments of the first layer if only the class shares were others."""
         return mixture(self.class_first, self.class_second, shares)
+
+    def nearest_class(self, z: Tensor) -> Tensor:
+        """The class whose centroid is nearest to each row of an embedding."""
+        return nearest_centroid((z - self.z_mean) / self.z.unit, self.centroids)
 
     def noise_for(self, nodes: int) -> float:
         """How far the moments of a graph of so many nodes may be from the card's by chance."""
@@ -102,6 +113,7 @@ class SourceCard:
 
     def check(self, model: nn.Module, data: Data) -> None:
         """Raise unless the card belongs to this model and the graph has the columns it was made with."""
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         columns = self.column_mean.numel()
         require(
             data.x.size(1) == columns,
@@ -155,7 +167,14 @@ class SourceCard:
             raise GraphMendError(f"the source card {path} is incomplete ({error}); make it again") from error
 
 
+def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:
+    """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not 0."""
+    is_missing = (centroids == 0).all(1)
+    return torch.cdist(standard, centroids).masked_fill(is_missing, torch.inf).argmin(1)
+
+
 def model_digest(model: nn.Module) -> str:
     """A digest of the model's weights."""
     module = getattr(model, "_orig_mod", model)
-    return digest({name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)})
+    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    return digest({name: value for name, value in tensors.items() if value.layout == torch.strided})

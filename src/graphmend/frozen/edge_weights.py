@@ -87,18 +87,18 @@ def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
         yield hooked
 
 
-def why_not(model: nn.Module) -> str:
+def why_not(model: nn.Module, remedy: str = "edge_steps=0 still works") -> str:
     """The sentence that names the layers that stand in the way."""
     reasons = {name: why_unsupported(conv) for name, conv in convolutions(model)}
     bad = [f"{name or 'the model'} ({reason})" for name, reason in reasons.items() if reason is not None]
     if not bad:
         bad = [f"{type(model).__name__} (it does not treat an edge of weight 0 as absent)"]
-    return f"edges cannot be learned through {', '.join(bad)}; edge_steps=0 still works"
+    return f"edges cannot be learned through {', '.join(bad)}; {remedy}"
 
 
 def weight_name(caller: Caller, data: Data) -> str:
     """The graph attribute that holds edge weights for this model."""
-    if data.get("edge_weight") is not None or (not caller.wants_data and "edge_weight" in caller.extra):
+    if "edge_weight" in caller.extra or (caller.wants_data and data.get("edge_weight") is not None):
         return "edge_weight"
     attribute = data.get("edge_attr")
     scalar = attribute is not None and attribute.numel() == data.edge_index.size(1)

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm as GraphBatchNorm
 
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, require
 from graphmend.frozen.embedding import Call, Tap
 
-__all__ = ["FirstLayer", "find_first_layer"]
+__all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
 _NORMS = (_BatchNorm, GraphBatchNorm)
 
@@ -48,11 +48,12 @@ class _Output(NamedTuple):
 def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x: Tensor) -> FirstLayer:
     """The last output that is affine in the features, or the convolution it is a part of.
 
-    Runs with three feature matrices, the third half way between the others, show which outputs are affine in the
-    features; a run with half of the edges shows which of them react to edges. The last affine output that reacts is
-    the first layer of a GCN, of GraphSAGE and of GIN. Where none reacts, the first layer is the convolution around the
-    last affine output (GAT), or that output itself (a linear map in front of everything else). A convolution that is
-    nowhere affine and has no modules inside is taken as it is.
+    Runs with pairs of feature matrices, and with what lies half way between them, show which outputs are affine in the
+    features; a run with half of the edges shows which of them react to edges. The last affine output that reacts, and
+    comes before a batch normalisation (which is affine, too, once training is over), is the first layer of a GCN, of
+    GraphSAGE and of GIN. Where none reacts, the first layer is the convolution around the last affine output (GAT), or
+    that output itself (a linear map in front of everything else). A convolution that is nowhere affine and has no
+    modules inside is taken as it is.
 
     Args:
         model: The model.
@@ -60,13 +61,20 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
         x: Features to try it with.
     """
     other = x.roll(1, dims=0) * 0.7 + x.flip(0) * 0.6
-    matrices = (x, other, (x + other) / 2)
-    first, second, middle = (_outputs(model, partial(run, values, True), x) for values in matrices)
+    first, second, middle = (_outputs(model, partial(run, values, True), x) for values in (x, other, (x + other) / 2))
+    third, between = (_outputs(model, partial(run, values, True), x) for values in (-other, (x - other) / 2))
     bare = _outputs(model, partial(run, x, False), x)
-    calls = [call for call in first if call in second and call in middle and call in bare and call.name]
-    affine = [c for c in calls if _is_middle(first[c].value, second[c].value, middle[c].value)]
+    calls = [call for call in first if all(call in seen for seen in (second, middle, third, between, bare))]
+
+    def is_affine(call: Call) -> bool:
+        value, opposite, half = (seen[call].value for seen in (first, third, between))
+        if not _is_middle(value, second[call].value, middle[call].value):
+            return False
+        # a ReLU that is on at every node shows with negative features, unless the model cannot take those
+        return not bool(opposite.isfinite().all()) or _is_middle(value, opposite, half)
+
     reacting = [c for c in calls if not torch.equal(first[c].value, bare[c].value)]
-    affine = [c for c in affine if not isinstance(first[c].module, _NORMS) and _varies(first[c].value)]
+    affine = _before_batch_norm([c for c in calls if is_affine(c) and _varies(first[c].value)], first)
     both = [c for c in affine if c in reacting]
     if both:
         chosen = both[-1]
@@ -76,10 +84,40 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
     else:
         weighted = [c for c in reacting if any(True for _ in first[c].module.parameters())]
         if not weighted:
-            raise GraphMendError(f"no layer of {type(model).__name__} was found that takes the node features")
+            raise GraphMendError(
+                f"no layer of {type(model).__name__} was found that takes the node features; "
+                "make its weights a module of their own, such as an nn.Linear"
+            )
         chosen = weighted[0]
     norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
     return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None)
+
+
+def _before_batch_norm(affine: list[Call], outputs: dict[Call, _Output]) -> list[Call]:
+    """The affine outputs up to the first batch normalisation that something affine comes before."""
+    before: list[Call] = []
+    for call in affine:
+        if not isinstance(outputs[call].module, _NORMS):
+            before.append(call)
+        elif before:
+            break
+    return before
+
+
+def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    r"""How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
+
+    For a layer :math:`\sum_k P_k X W_k + b` this is :math:`\sum_k \kappa_k W_k`, where :math:`\kappa_k` is the mean row
+    sum of :math:`P_k`; for any other layer it is the derivative at the features.
+    """
+    with torch.enable_grad():
+        shift = torch.zeros_like(x[:1]).requires_grad_()
+        mean = first_layer(x + shift).mean(0)
+        wanted = mean if mean.requires_grad else ()
+        rows = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in wanted]
+    complete = len(rows) > 0 and all(row is not None for row in rows)
+    require(complete, "the first layer of the model has no gradient for the features; does it run under no_grad?")
+    return torch.cat([row for row in rows if row is not None]).t().contiguous()
 
 
 def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
@@ -20,12 +21,13 @@ from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
-from graphmend.errors import GraphMendError, UnsupportedLayerError, listed, require
+from graphmend.errors import UnsupportedLayerError, listed, require
 from graphmend.frozen.call import Caller
 from graphmend.frozen.edge_weights import Way, filtered, why_not
 from graphmend.frozen.embedding import Tap
+from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
-from graphmend.frozen.trials import Trials, cannot_run
+from graphmend.frozen.trials import Trials
 from graphmend.frozen.wiring import signature, wiring_of
 from graphmend.graph.edits import with_more_edges
 
@@ -77,6 +79,7 @@ class FrozenGNN:
         self.module: nn.Module = inner  #: the model that is run
         self.stacked_views = False  #: whether views went through the model together
         self._data = plain(data)
+        self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed, mode
         self._stack: ExitStack | None = None
 
@@ -123,13 +126,14 @@ class FrozenGNN:
     def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The output of the first layer before any normalisation or activation, one row per node."""
         forward, source = self._caller(), self._trials.first_layer()
-        return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
+        with failures_named(self._data):
+            return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
 
     @property
     def first_map(self) -> Tensor:
         """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``."""
         self._caller()
-        return self._trials.first_map()
+        return self._trials.first_map(self._data)
 
     @property
     def first_norm(self) -> nn.Module | None:
@@ -137,6 +141,19 @@ class FrozenGNN:
         self._caller()
         name = self._trials.first_layer().norm
         return None if name is None else self.module.get_submodule(name)
+
+    @contextmanager
+    def dropping(self) -> Iterator[None]:
+        """Inside, the model drops at random whatever it drops in training; normalisations stay as they are."""
+        modules = [module for module in self.module.modules() if not isinstance(module, _NormBase)]
+        was = [module.training for module in modules]
+        try:
+            for module in modules:
+                module.training = True
+            yield
+        finally:
+            for module, flag in zip(modules, was, strict=True):
+                module.training = flag
 
     def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
         """Z of several views of one graph; where operations are short, the views go through the model together."""
@@ -157,7 +174,7 @@ class FrozenGNN:
         if self._data.get("edge_weight") is not None:
             copies.edge_weight = self._data.edge_weight.repeat(number)
         x, weight = stacked([graph.x for graph in graphs]), torch.cat([graph.edge_weight for graph in graphs])
-        with self.on(copies):
+        with self._given(copies, None if self._presence is None else self._presence.repeat(number)):
             return torch.split(self.embed(x, edge_index, weight), nodes)
 
     def _may_stack(self, graphs: Sequence[Data]) -> bool:
@@ -170,15 +187,19 @@ class FrozenGNN:
             and first.edge_index.size(1) == self._data.edge_index.size(1)
         )
 
-    def predict(self, data: Data) -> Tensor:
-        """Logits on a graph as it is, with its own weights."""
+    def predict(self, data: Data, *, weights_count: bool = False) -> Tensor:
+        """Logits on a graph as it is, with its own weights.
+
+        Args:
+            data: The graph.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
+        """
         forward = self._caller()
-        try:
+        with failures_named(data):
+            if weights_count:
+                with self.on(data, weights_count=True):
+                    return self(data.x, data.edge_index)
             return self.checked_logits(forward(self.fresh(data)))
-        except (GraphMendError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            raise GraphMendError(cannot_run(data, error)) from error
 
     @property
     def way(self) -> Way:
@@ -191,10 +212,21 @@ class FrozenGNN:
         """Whether edges can fade: weight 1 changes nothing, weight 0 equals the edge removed."""
         return self.way is not filtered
 
-    def require_edge_weights(self) -> None:
+    @property
+    def reads_weights(self) -> bool:
+        """Whether the model itself reads a graph's ``edge_weight``, as the presence of each edge."""
+        self._caller()
+        return self._trials.reads_weights()
+
+    @property
+    def weights_count(self) -> bool:
+        """Whether the graph has weights that count although the model does not read them, see :meth:`on`."""
+        return self._presence is not None
+
+    def require_edge_weights(self, remedy: str = "edge_steps=0 still works") -> None:
         """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""
         if not self.takes_edge_weights:
-            raise UnsupportedLayerError(why_not(self.module))
+            raise UnsupportedLayerError(why_not(self.module, remedy))
 
     @property
     def width(self) -> int:
@@ -207,13 +239,32 @@ class FrozenGNN:
         return self._trials.abilities(surrogate, key)
 
     @contextmanager
-    def on(self, data: Data) -> Iterator[None]:
-        """Inside, the model is given the further attributes of another graph."""
-        own, self._data = self._data, data
+    def on(self, data: Data, *, weights_count: bool = False) -> Iterator[None]:
+        """Inside, the model is given the further attributes of another graph.
+
+        Args:
+            data: The graph.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too; otherwise such a
+                model ignores it, as it does without us.
+        """
+        weight = data.get("edge_weight") if weights_count else None
+        if weight is None or self.reads_weights:
+            with self._given(data, None):
+                yield
+            return
+        bare = copy.copy(data)
+        del bare.edge_weight
+        with self._given(bare, weight):
+            yield
+
+    @contextmanager
+    def _given(self, data: Data, presence: Tensor | None) -> Iterator[None]:
+        own = self._data, self._presence
+        self._data, self._presence = data, presence
         try:
             yield
         finally:
-            self._data = own
+            self._data, self._presence = own
 
     def prepare(self, edge_index: Tensor) -> None:
         """Compute what is otherwise computed when first needed, because it cannot be computed inside a recording."""
@@ -231,11 +282,18 @@ class FrozenGNN:
         data = with_more_edges(self._data, edge_index)
         shares = isinstance(x, SharedFeatures) and self._trials.takes_shared_features()
         data.x = x if shares else as_tensor(x)
-        graph = self.fresh(data)
-        if presence is None:
+        graph, weight = self.fresh(data), self._with_own_presence(presence, edge_index.size(1))
+        if weight is None:
             return lambda: caller(graph)
         way = self._trials.way()
-        return lambda: way(self.module, caller, graph, presence)
+        return lambda: way(self.module, caller, graph, weight)
+
+    def _with_own_presence(self, presence: Tensor | None, edges: int) -> Tensor | None:
+        if self._presence is None:
+            return presence
+        own = self._presence
+        own = torch.cat([own, own.new_ones(edges - own.numel())]) if edges > own.numel() else own
+        return own if presence is None else own.to(presence.dtype) * presence
 
     def fresh(self, data: Data) -> Data:
         """A copy for the model to keep, with its own tensors where the model writes into them."""

@@ -23,7 +23,8 @@ from graphmend.errors import GraphMendError, require
 from graphmend.frozen.call import Caller
 from graphmend.frozen.edge_weights import Way, filtered, native, ways
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
-from graphmend.frozen.first_layer import FirstLayer, find_first_layer
+from graphmend.frozen.failures import cannot_run, failures_named, first_line
+from graphmend.frozen.first_layer import FirstLayer, find_first_layer, response_of_mean
 from graphmend.frozen.restore import untouched_rng
 from graphmend.frozen.wiring import OwnEmbed, Wiring
 from graphmend.graph.edits import reordered, sample, without_edges
@@ -31,7 +32,7 @@ from graphmend.graph.edits import reordered, sample, without_edges
 if TYPE_CHECKING:
     from graphmend.frozen.frozen import FrozenGNN
 
-__all__ = ["Trials", "cannot_run"]
+__all__ = ["Trials"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Trials:
             self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
             self.wiring.runs_on_sample = True
         except Exception as error:  # a model for this very graph, or one that does not run
-            _LOG.debug("no trials on a sample: %s", _first_line(error))
+            _LOG.debug("no trials on a sample: %s", first_line(error))
             self.wiring.runs_on_sample = False
             self.wiring.written = self._written_on_the_whole_graph()
 
@@ -108,9 +109,9 @@ class Trials:
         try:
             written = self._written_attributes(bare, self.whole)
         except Exception as again:  # edge_attr was not the reason
-            _LOG.debug("without edge_attr: %s", _first_line(again))
+            _LOG.debug("without edge_attr: %s", first_line(again))
             return None
-        _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", _first_line(error))
+        _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", first_line(error))
         self.wiring.leave_out = bare.leave_out
         return written
 
@@ -131,10 +132,17 @@ class Trials:
         with untouched_rng(self._seed):
             candidates = ways(self.model, self.forward, self.data)
             way = next((way for way in candidates if self._is_exact(way, self.forward)), filtered)
+            if way is filtered:  # unless the model has failed altogether
+                self._run_plainly()
         self._way = way
         if self._reacts_to_edges:  # otherwise the trial says nothing, and another one is made for the next graph
             self.wiring.way = way
         return way
+
+    @torch.no_grad()
+    def _run_plainly(self) -> None:
+        with failures_named(self.data):
+            self.forward(self.frozen.fresh(self.data))
 
     @torch.no_grad()
     def _is_exact(self, way: Way, caller: Caller) -> bool:
@@ -166,6 +174,27 @@ class Trials:
         steep = (slope - slope_with_weights).abs().max() > 1e-2 * slope.abs().max()  # a lost path is off by far more
         return not bool(steep) and all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
 
+    @torch.no_grad()
+    def reads_weights(self) -> bool:
+        """Whether a graph's ``edge_weight`` reaches the model, and does what presences do."""
+        if self.wiring.reads_weights is None:
+            data, way = self.data, self.way()
+            source, target = data.edge_index
+            generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
+            weight = 0.5 + torch.rand(source.numel(), generator=generator, device=data.x.device).to(data.x.dtype)
+            weight = weight.masked_fill(source == target, 1.0)  # what a self-loop weighs is the layer's own business
+            graph, own = copy.copy(data), data.get("edge_weight")
+            graph.edge_weight = weight if own is None else own * weight.to(own.dtype)
+            try:
+                with untouched_rng(self._seed):
+                    read = self.forward(self.frozen.fresh(graph))
+                    expected = way(self.model, self.forward, self.frozen.fresh(data), weight)
+                self.wiring.reads_weights = _is_close(read, expected)
+            except Exception as error:
+                _LOG.debug("edge weights are not read: %s", first_line(error))
+                return False
+        return self.wiring.reads_weights
+
     def embedding(self) -> OwnEmbed | Tap:
         """Where Z comes from."""
         if self.wiring.embedding is None:
@@ -185,7 +214,7 @@ class Trials:
                 data.x = data.x.clone().requires_grad_().clone()
                 z = own(data)
         except Exception as error:
-            _LOG.warning("the model's own embed is not used, it fails on this graph (%s)", _first_line(error))
+            _LOG.warning("the model's own embed is not used, it fails on this graph (%s)", first_line(error))
             return False
         is_nodes = isinstance(z, Tensor) and z.dim() == 2 and z.size(0) == data.x.size(0)
         require(is_nodes, "the model's embed does not return one row per node; name an embedding")
@@ -226,25 +255,19 @@ class Trials:
                 graph.x = x
                 return self.forward(self.frozen.fresh(graph))
 
-            with untouched_rng(self._seed):
+            with untouched_rng(self._seed), failures_named(self.data):
                 self.wiring.first_layer = find_first_layer(self.model, run, self.data.x)
         return self.wiring.first_layer
 
-    def first_map(self) -> Tensor:
-        r"""How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
+    def first_map(self, whole: Data) -> Tensor:
+        """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
 
-        For a layer :math:`\sum_k P_k X W_k + b` this is :math:`\sum_k \kappa_k W_k`, where :math:`\kappa_k` is the mean
-        row sum of :math:`P_k`; for any other layer it is the derivative at the features.
+        Args:
+            whole: The graph, which may have been changed since the trials were made.
         """
-        data, tap = self.data, self.first_layer().tap
-        graph = copy.copy(data)
-        with untouched_rng(self._seed), self.frozen.on(data), torch.enable_grad():
-            shift = torch.zeros_like(data.x[:1]).requires_grad_()
-            graph.x = data.x + shift
-            mean = tap(self.model, lambda: self.forward(self.frozen.fresh(graph))).mean(0)
-            rows = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in mean]
-        require(all(row is not None for row in rows), "the first layer of the model has no gradient for the features")
-        return torch.cat([row for row in rows if row is not None]).t().contiguous()
+        data = sample(whole) if self.wiring.runs_on_sample else whole
+        with untouched_rng(self._seed), self.frozen.on(data):
+            return response_of_mean(lambda x: self.frozen.first_layer(x, data.edge_index), data.x)
 
     @torch.no_grad()
     def takes_shared_features(self) -> bool:
@@ -258,7 +281,7 @@ class Trials:
                     self.way()(self.model, self.forward, self.frozen.fresh(graph), ones)
                 self.wiring.takes_shared_features = True
             except Exception as error:
-                _LOG.debug("features are not shared: %s", _first_line(error))
+                _LOG.debug("features are not shared: %s", first_line(error))
                 self.wiring.takes_shared_features = False
         return self.wiring.takes_shared_features
 
@@ -278,7 +301,7 @@ class Trials:
                     apart = [self.frozen.embed(view.x, view.edge_index, view.edge_weight) for view in views]
                     self.wiring.stacks_views = all(map(_is_close, apart, self.frozen.embed_stacked(views)))
             except Exception as error:
-                _LOG.debug("views are not stacked: %s", _first_line(error))
+                _LOG.debug("views are not stacked: %s", first_line(error))
                 self.wiring.stacks_views = False
         return self.wiring.stacks_views
 
@@ -302,7 +325,7 @@ class Trials:
                 with self.frozen.on(data):
                     return why_features_are_not_shared(self.frozen, surrogate, graph, self._seed)
             except Exception as error:  # a loss for this very graph, or one that does not work at all
-                reason = _first_line(error)
+                reason = first_line(error)
         return reason
 
 
@@ -317,19 +340,7 @@ def _slope(data: Data, run: Callable[[Data], Tensor]) -> Tensor:
     return torch.zeros_like(x) if grad is None else grad
 
 
-def cannot_run(data: Data, error: Exception) -> str:
-    """The sentence for a model that does not go with a graph."""
-    return (
-        f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {_first_line(error)}; "
-        "check feature width, dtype and device"
-    )
-
-
 def _is_close(a: Tensor, b: Tensor) -> bool:
     """To rounding; a model that mixes the views is wrong by far more. Attention has 1e-16 in its denominators."""
     tolerance = max(100 * torch.finfo(a.dtype).eps, 1e-8)
     return bool((a - b).abs().max() <= tolerance * max(float(a.abs().max()), 1e-6))
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

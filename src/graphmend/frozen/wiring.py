@@ -38,6 +38,7 @@ class Wiring:
     runs_on_sample: bool | None = None  #: whether a few nodes of the graph are enough for trials
     written: tuple[str, ...] | None = None  #: attributes of a graph that it writes into
     way: Way | None = None  #: how its edges get weights
+    reads_weights: bool | None = None  #: whether a graph's ``edge_weight`` does what presences do
     embedding: OwnEmbed | Tap | None = None  #: where Z comes from
     first_layer: FirstLayer | None = None  #: where the first pre-activation comes from
     takes_shared_features: bool | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -11,7 +11,17 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 
-__all__ = ["edge_attribute_names", "edge_attributes", "reordered", "sample", "with_more_edges", "without_edges"]
+__all__ = [
+    "attributes_of_added",
+    "edge_attribute_names",
+    "edge_attributes",
+    "reordered",
+    "sample",
+    "set_edge_attribute",
+    "with_edge_changes",
+    "with_more_edges",
+    "without_edges",
+]
 
 SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to cost nothing
 
@@ -37,6 +47,43 @@ def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[st
     """
     chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
     return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
+
+
+def set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
+    """Put back what :func:`edge_attributes` returned, in the shape that a graph has it."""
+    data[name] = value.t().contiguous() if name == "edge_index" else value
+
+
+def attributes_of_added(data: Data, added: Tensor) -> dict[str, Tensor]:
+    """The :func:`edge_attributes` of edges that come, ``(2, m)``: their ends, and 1 for a single number per edge."""
+    return {name: _for_added(name, value, added) for name, value in edge_attributes(data).items()}
+
+
+def _for_added(name: str, like: Tensor, added: Tensor) -> Tensor:
+    if name == "edge_index":
+        return added.t()
+    width = like[0].numel() if like.size(0) else 1
+    require(
+        added.size(1) == 0 or width == 1,
+        f"edges were added, but nobody knows their {name} ({width} values each); use space='existing'",
+    )
+    return like.new_ones((added.size(1), *like.shape[1:]))
+
+
+def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) -> Data:
+    """A copy of ``data`` without the edges at some positions, and with others at the end.
+
+    Args:
+        data: The graph.
+        removed: Positions of the edges that go.
+        added: Every edge-level attribute of the edges that come, see :func:`attributes_of_added`.
+    """
+    out = copy.copy(data)
+    keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
+    keep[removed.to(data.x.device)] = False
+    for name, value in edge_attributes(data).items():
+        set_edge_attribute(out, name, torch.cat([value[keep], added[name].to(value.device)]))
+    return out
 
 
 def without_edges(data: Data, keep: Tensor) -> Data:

@@ -84,6 +84,15 @@ class Limits:
         values = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in vars(self).items()}
         return Limits(**values)
 
+    def free_edges(self, edge_index: Tensor, nodes: int) -> Tensor:
+        """Which edges may change, as a mask: no self-loops, and none that is frozen in either direction."""
+        source, target = edge_index
+        free: Tensor = source != target
+        if self.frozen_edges is not None:
+            key = torch.minimum(source, target) * nodes + torch.maximum(source, target)
+            free = free & ~torch.isin(key, key[self.frozen_edges])
+        return free
+
     def projection(self, original: Tensor) -> Callable[[Tensor], None] | None:
         """:meth:`project` for the features of a graph, or ``None`` if they are not limited."""
         is_limited = any(value is not None for name, value in vars(self).items() if name != "frozen_edges")

@@ -67,7 +67,8 @@ class History:
     def __init__(
         self, device: torch.device, callback: Callable[[Step], None] | None = None, progress: bool = False
     ) -> None:
-        self._callback, self._progress = callback, progress
+        self._device, self._callback, self._progress = device, callback, progress
+        self._earlier_steps, self._earlier_seconds = 0, 0.0
         self._is_watched = device.type != "cuda" or callback is not None or progress
         self._start, self._start_event = time.perf_counter(), None if self._is_watched else _event()
         self._read: list[Step] = []
@@ -109,7 +110,8 @@ class History:
                 raise Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
             if not math.isfinite(norm):
                 raise Stopped(f"the gradient is not finite at step {index}")
-            step = Step(index, kind, sum(values.values()), values, norm, flipped, self._seconds_until(end))
+            number, seconds = self._earlier_steps + index, self._earlier_seconds + self._seconds_until(end)
+            step = Step(number, kind, sum(values.values()), values, norm, flipped, seconds)
             self._read.append(step)
             _LOG.debug("%s", step)
             if self._callback is not None:
@@ -120,6 +122,18 @@ class History:
     def finished_steps(self) -> list[Step]:
         """The steps that have been read."""
         return self._read
+
+    def part(self) -> History:
+        """A history for the next of several adapters that follow each other; numbers and times go on from here."""
+        part = History(self._device, self._callback, self._progress)
+        part._earlier_steps = self._earlier_steps + len(self._read)
+        part._earlier_seconds = self._earlier_seconds + self.seconds
+        return part
+
+    def include(self, part: History) -> None:
+        """Take over what a :meth:`part` has read; its discrete graphs do not compete with those of other parts."""
+        self._read += part._read
+        self._candidates += part._candidates
 
     def add_candidate(self, name: str, flips: Tensor, loss: Tensor) -> None:
         """Note a discrete graph with its loss."""

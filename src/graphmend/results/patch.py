@@ -13,11 +13,11 @@ from torch_geometric.data import Data
 
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
-from graphmend.graph.edits import edge_attributes
+from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
 from graphmend.io.files import digest, read_safetensors, write_safetensors
 from graphmend.results.fingerprint import fingerprint_of
 
-FORMAT = "graphmend-patch-4"
+FORMAT = "graphmend-patch-5"
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -26,7 +26,8 @@ class Patch:
     """What was changed, so that it can be done again and taken back, both bit for bit.
 
     Feature rows are kept as the exclusive or of their bits before and after: one array that leads from either state to
-    the other, where adding and subtracting floats would round. Removed edges keep their positions and attributes;
+    the other, where adding and subtracting floats would round. Changed edge weights are kept in the same way; a graph
+    that had none gets them as a new attribute, and loses it again. Removed edges keep their positions and attributes;
     added edges stand at the end of the list.
 
     Args:
@@ -36,6 +37,8 @@ class Patch:
         removed: Positions of the removed edges, ascending.
         removed_attributes: ``edge_index`` (transposed) and every edge-level attribute of the removed edges.
         added_attributes: The same of the added edges.
+        weight_bits: Exclusive or of the bits of ``edge_weight`` of the edges that stay, if one of them changes.
+        new_weights: The ``edge_weight`` of the mended graph, if the original has none.
     """
 
     before: str
@@ -44,21 +47,49 @@ class Patch:
     removed: Tensor
     removed_attributes: dict[str, Tensor] = field(default_factory=dict)
     added_attributes: dict[str, Tensor] = field(default_factory=dict)
+    weight_bits: Tensor | None = None
+    new_weights: Tensor | None = None
 
     @classmethod
-    def make(cls, data: Data, x: Tensor, removed: Tensor, added: Tensor) -> tuple[Patch, Data]:
-        """The patch that gives ``data`` the features ``x``, which the mended graph takes over, and other edges."""
+    def make(
+        cls, data: Data, x: Tensor, removed: Tensor, added: Tensor, edge_weight: Tensor | None = None
+    ) -> tuple[Patch, Data]:
+        """The patch that changes a graph, and the mended graph.
+
+        Args:
+            data: The graph.
+            x: The new features, which the mended graph takes over.
+            removed: Positions of the edges that go, ascending.
+            added: Edges that come, ``(2, m)``.
+            edge_weight: New weights, one per edge of the mended graph: those that stay, then those that come.
+        """
         before, after = _as_bits(data.x), _as_bits(x)
         bits = torch.bitwise_xor(before, after, out=empty_like(after))
         rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
-        attributes = edge_attributes(data)
+        attributes, new = edge_attributes(data), attributes_of_added(data, added)
+        weight_bits, new_weights = None, None
+        if edge_weight is not None:
+            stays = _stays(data, removed)
+            total = int(stays.sum()) + added.size(1)
+            require(
+                tuple(edge_weight.shape) == (total,),
+                f"edge_weight has shape {tuple(edge_weight.shape)}, but the mended graph {total} edges",
+            )
+            if data.get("edge_weight") is None:
+                new_weights = edge_weight.detach().clone()
+            else:
+                weights = edge_weight.detach().to(data.edge_weight.dtype)
+                old, new["edge_weight"] = weights[: total - added.size(1)], weights[total - added.size(1) :]
+                weight_bits = _changed_bits(data.edge_weight[stays], old)
         patch = cls(
             before=fingerprint_of(data),
             rows=rows,
             bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
             removed=removed,
             removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
-            added_attributes={name: _for_added(name, value, added) for name, value in attributes.items()},
+            added_attributes=new,
+            weight_bits=weight_bits,
+            new_weights=new_weights,
         )
         return patch, patch._apply(data, x.detach())
 
@@ -79,11 +110,13 @@ class Patch:
         removed = self.removed.to(data.x.device)
         old = torch.ones(kept + self.num_removed, dtype=torch.bool, device=data.x.device)
         old[removed] = False
-        for name, value in edge_attributes(data, self.removed_attributes).items():
+        for name, value in edge_attributes(self._with_flipped_weights(data), self.removed_attributes).items():
             full = value.new_empty((old.numel(), *value.shape[1:]))
             full[old] = value[:kept]
             full[removed] = self.removed_attributes[name].to(value.device)
-            _set_edge_attribute(out, name, full)
+            set_edge_attribute(out, name, full)
+        if self.new_weights is not None:
+            del out.edge_weight
         _require_same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
         return out
 
@@ -98,15 +131,31 @@ class Patch:
             and (bits.dtype, bits.shape[1:]) == (self.bits.dtype, self.bits.shape[1:])
             and all(value.size(0) == data.edge_index.size(1) for value in edges.values())
             and _kinds(edges) == _kinds(self.removed_attributes)
+            and self._fit_weights(data, total - self.num_removed)
         )
 
+    def _fit_weights(self, data: Data, kept: int) -> bool:
+        weight = data.get("edge_weight")
+        if self.new_weights is None:
+            return self.weight_bits is None or self.weight_bits.numel() == kept
+        new = self.new_weights.to(data.x.device)
+        alike = isinstance(weight, Tensor) and (weight.dtype, weight.shape) == (new.dtype, new.shape)
+        return alike and torch.equal(_as_bits(weight), _as_bits(new))
+
     def _apply(self, data: Data, x: Tensor) -> Data:
-        out = copy.copy(data)
+        out = self._with_flipped_weights(with_edge_changes(data, self.removed, self.added_attributes))
         out.x = x
-        keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
-        keep[self.removed.to(data.x.device)] = False
-        for name, value in edge_attributes(data).items():
-            _set_edge_attribute(out, name, torch.cat([value[keep], self.added_attributes[name].to(value.device)]))
+        if self.new_weights is not None:
+            out.edge_weight = self.new_weights.to(x.device, copy=True)
+        return out
+
+    def _with_flipped_weights(self, data: Data) -> Data:
+        """The weights of the edges that stay, in the other one of their two states."""
+        if self.weight_bits is None:
+            return data
+        out = copy.copy(data)
+        out.edge_weight = data.edge_weight.detach().clone()
+        _as_bits(out.edge_weight)[: self.weight_bits.numel()] ^= self.weight_bits.to(data.x.device)
         return out
 
     def _flip(self, x: Tensor) -> Tensor:
@@ -134,11 +183,19 @@ class Patch:
         """Nodes with changed features."""
         return self.rows.numel()
 
+    @property
+    def num_weights(self) -> int:
+        """Stored edge entries with a changed weight; an edge of a graph without weights has the weight 1."""
+        if self.new_weights is not None:
+            return int((self.new_weights != 1).sum())
+        return 0 if self.weight_bits is None else int((self.weight_bits != 0).sum())
+
     def summary(self) -> str:
         """One sentence for people."""
+        weights = f", {self.num_weights} edge weights changed" if self.num_weights else ""
         return (
             f"{self.num_rows} feature rows changed, {self.num_removed} edge entries removed, "
-            f"{self.num_added} added (graph {self.before[:12]})"
+            f"{self.num_added} added{weights} (graph {self.before[:12]})"
         )
 
     def save(self, path: str | Path) -> None:
@@ -146,6 +203,8 @@ class Patch:
         tensors = {"rows": self.rows, "bits": self.bits, "removed": self.removed}
         tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
+        weights = {"weight_bits": self.weight_bits, "new_weights": self.new_weights}
+        tensors |= {name: value for name, value in weights.items() if value is not None}
         header = {"format": FORMAT, "before": self.before, "summary": self.summary()}
         header["checksum"] = digest(tensors, self.before)
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
@@ -170,6 +229,8 @@ class Patch:
                 removed=tensors["removed"],
                 removed_attributes=_with_prefix(tensors, "removed."),
                 added_attributes=_with_prefix(tensors, "added."),
+                weight_bits=tensors.get("weight_bits"),
+                new_weights=tensors.get("new_weights"),
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
@@ -183,24 +244,19 @@ def _as_bits(x: Tensor) -> Tensor:
     return x.view(_INTEGER[x.element_size()])
 
 
+def _stays(data: Data, removed: Tensor) -> Tensor:
+    keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
+    keep[removed] = False
+    return keep
+
+
+def _changed_bits(before: Tensor, after: Tensor) -> Tensor | None:
+    bits = _as_bits(before.contiguous()) ^ _as_bits(after.contiguous())
+    return bits if bool((bits != 0).any()) else None
+
+
 def _kinds(attributes: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:
     return {name: (value.dtype, value.shape[1:]) for name, value in attributes.items()}
-
-
-def _set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
-    data[name] = value.t().contiguous() if name == "edge_index" else value
-
-
-def _for_added(name: str, like: Tensor, added: Tensor) -> Tensor:
-    """Attributes of added edges: their ends, weight 1 for a single number per edge."""
-    if name == "edge_index":
-        return added.t()
-    width = like[0].numel() if like.size(0) else 1
-    require(
-        added.size(1) == 0 or width == 1,
-        f"edges were added, but nobody knows their {name} ({width} values each); use space='existing'",
-    )
-    return like.new_ones((added.size(1), *like.shape[1:]))
 
 
 def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

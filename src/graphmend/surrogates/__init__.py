@@ -5,6 +5,7 @@
 
 from graphmend.surrogates.base import Backbone, Custom, Scaled, Sum, Surrogate, embed_views
 from graphmend.surrogates.contrastive import Contrastive
+from graphmend.surrogates.moments import Moments
 from graphmend.surrogates.registry import SURROGATES, surrogate_of
 from graphmend.surrogates.supervised import Supervised
 
@@ -13,6 +14,7 @@ __all__ = [
     "Backbone",
     "Contrastive",
     "Custom",
+    "Moments",
     "Scaled",
     "Sum",
     "Supervised",

@@ -12,7 +12,7 @@ from graphmend.surrogates.base import Backbone, Custom, Surrogate
 from graphmend.surrogates.contrastive import Contrastive
 
 SURROGATES: dict[str, type[Surrogate]] = {"contrastive": Contrastive}
-"""Those that can be made by name alone; :class:`Supervised` needs a mask."""
+"""Those that can be made by name alone; :class:`Supervised` needs a mask, :class:`Moments` a source card."""
 
 
 def surrogate_of(spec: Surrogate | str | Callable[[Backbone, Data], Tensor]) -> Surrogate:

@@ -1,0 +1,86 @@
+"""Reweight: let edges count as much as edges between such classes did on the training graph."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.cards.edges import pair_counts
+from graphmend.cards.observation import probabilities
+from graphmend.errors import require
+from graphmend.frozen.failures import failures_named
+
+__all__ = ["Reweight", "pair_ratios"]
+
+EDGES = 10.0  # of the training graph's kind that each class is given besides its own, so that few edges say little
+NEGLIGIBLE = 1e-4  # a weight this near 1 is 1
+
+
+@dataclass(frozen=True)
+class Reweight(Adapter):
+    r"""Give edges weights that undo a shift of the frequencies with which classes are connected.
+
+    The message from node :math:`j` to node :math:`i`, of the predicted classes :math:`a` and :math:`b`, gets the weight
+
+    .. math:: w_{ij} = \frac{P_S(a \mid b)}{P_T(a \mid b)}, \qquad
+              P_T(a \mid b) = \frac{\sum_{j \to i} p_{ja}\, p_{ib}}{\sum_{j \to i} p_{ib}}
+
+    clipped to :math:`[1/m, m]`: how often a neighbour of a node of class :math:`b` had class :math:`a` on the training
+    graph, from the source card, over how often it has on this one, both counted with calibrated soft predictions. This
+    is PairAlign's weight (Liu et al., ICML 2024, https://arxiv.org/abs/2403.01092) as a patch of the graph. Classes
+    with few edges are left nearly alone. Self-loops and frozen edges keep their weight.
+
+    The weights are in ``result.data.edge_weight``, times those that the graph had. A model whose forward takes no
+    ``edge_weight`` does not see them by itself: use ``result.logits``, or call it through a
+    :class:`~graphmend.FrozenGNN`, ``frozen(data.x, data.edge_index, data.edge_weight)``.
+
+    Args:
+        largest: The largest weight :math:`m`; the smallest is its inverse.
+    """
+
+    largest: float = 4.0
+
+    def __post_init__(self) -> None:
+        fits = isinstance(self.largest, (int, float)) and self.largest >= 1 and math.isfinite(self.largest)
+        require(fits, f"largest must be a number of at least 1 (got {self.largest!r})")
+
+    @torch.no_grad()
+    def adapt(self, task: Task) -> Change:
+        """Compare the pairs of classes with those of the card."""
+        frozen, card, data = task.require_frozen(), task.require_card(self), task.data
+        frozen.require_edge_weights("leave Reweight out")
+        own, edge_index = data.get("edge_weight"), data.edge_index
+        require(
+            own is None or frozen.reads_weights or frozen.weights_count,
+            "the graph has an edge_weight that the model does not read, so new weights have no place; "
+            "remove it with del data.edge_weight",
+        )
+        with failures_named(data):
+            probability = probabilities(frozen(data.x, edge_index), card.temperature)
+        ratios = pair_ratios(card.soft_pairs, pair_counts(probability, edge_index))
+        ratios = ratios.clamp(1 / self.largest, self.largest)
+        ratios = ratios.masked_fill((ratios - 1).abs() <= NEGLIGIBLE, 1.0)
+        source, target = probability.argmax(1)[edge_index]
+        weight = ratios[source, target].masked_fill(~task.limits.free_edges(edge_index, data.x.size(0)), 1.0)
+        if bool((weight == 1).all()):
+            return Change()
+        return Change(edge_weight=weight if own is None else own * weight.to(own.dtype))
+
+
+def pair_ratios(source: Tensor, counts: Tensor) -> Tensor:
+    r""":math:`P_S(a \mid b) / P_T(a \mid b)`, where :math:`P_T` counts ten edges of the source's kind besides its own.
+
+    It is 1 for a class :math:`b` that no edge of the source leads to.
+
+    Args:
+        source: Share of the edges from class :math:`a` to class :math:`b` on the training graph.
+        counts: Number of those edges on this graph.
+    """
+    wanted = source / source.sum(0).clamp(min=torch.finfo(source.dtype).tiny)
+    found = (counts + EDGES * wanted) / (counts.sum(0) + EDGES)
+    unknown = (source.sum(0) == 0) | (found == 0)
+    return (wanted / found.masked_fill(unknown, 1.0)).masked_fill(unknown, 1.0)

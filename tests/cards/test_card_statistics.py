@@ -1,0 +1,194 @@
+"""The numbers of a source card, each against a slow reference that goes through rows and edges one by one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from graphmend.cards import edges, rows
+from graphmend.cards.edges import pair_counts, similarity
+from graphmend.cards.moments import Moments, class_moments, mixture, moments
+from graphmend.cards.observation import probabilities
+from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, robust_deviation, row_statistics
+from graphs import directed, rng
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def matrix(n: int = 11, width: int = 4, seed: int = 0) -> Tensor:
+    return 2 * torch.randn(n, width, generator=rng(seed), dtype=torch.float64) + 0.7
+
+
+def shares(n: int = 11, classes: int = 3) -> Tensor:
+    return torch.randn(n, classes, generator=rng(5), dtype=torch.float64).softmax(1)
+
+
+def slow_moments(h: Tensor) -> tuple[list[float], list[float]]:
+    columns = h.t().tolist()
+    means = [math.fsum(column) / len(column) for column in columns]
+    deviations = [
+        math.sqrt(math.fsum((v - m) ** 2 for v in column) / len(column))
+        for column, m in zip(columns, means, strict=True)
+    ]
+    return means, deviations
+
+
+def test_moments() -> None:
+    h = matrix()
+    means, deviations = slow_moments(h)
+    assert moments(h).mean.tolist() == pytest.approx(means, rel=1e-12)
+    assert moments(h).std.tolist() == pytest.approx(deviations, rel=1e-12)
+    assert moments(h[:1]).std.tolist() == [0.0] * 4, "of a single row, without a warning"
+
+
+def test_the_distance_of_moments() -> None:
+    card, now = moments(matrix()), moments(1.4 * matrix(seed=1) - 0.2)
+    total = 0.0
+    for k in range(4):
+        unit = float(card.std[k])
+        total += ((float(now.mean[k]) - float(card.mean[k])) / unit) ** 2 + ((float(now.std[k]) - unit) / unit) ** 2
+    assert card.distance(now) == pytest.approx(math.sqrt(total / 4), rel=1e-12)
+    assert float(card.squared_distance(now)) == pytest.approx(total / 4, rel=1e-12)
+    assert card.distance(card) == 0.0
+
+
+def test_columns_that_hardly_vary_count_little() -> None:
+    card = Moments(torch.zeros(4), torch.tensor([1.0, 1.0, 2.0, 1e-9]))
+    floor = 0.05 * float(card.std.mean())
+    assert card.unit.tolist() == pytest.approx([1.0, 1.0, 2.0, floor])
+    now = Moments(torch.tensor([0.0, 0.0, 0.0, 0.1]), card.std)
+    assert card.distance(now) == pytest.approx(0.1 / floor / 2, rel=1e-6)
+    still = Moments(torch.zeros(2), torch.zeros(2))
+    assert bool((still.unit > 0).all()) and still.distance(still) == 0.0, "a constant representation"
+
+
+def test_class_moments() -> None:
+    h, p = matrix(), shares()
+    first, second = class_moments(h, p)
+    for c in range(3):
+        total = math.fsum(p[:, c].tolist())
+        for k in range(4):
+            mean = math.fsum(float(p[i, c] * h[i, k]) for i in range(11)) / total
+            square = math.fsum(float(p[i, c] * h[i, k] ** 2) for i in range(11)) / total
+            assert float(first[c, k]) == pytest.approx(mean, rel=1e-12)
+            assert float(second[c, k]) == pytest.approx(square, rel=1e-12)
+    empty, _ = class_moments(h, torch.zeros(11, 2, dtype=torch.float64))
+    assert bool((empty == 0).all()), "a class that nobody belongs to"
+
+
+def test_a_mixture_of_the_classes_in_their_own_shares_is_the_whole() -> None:
+    h, p = matrix(), shares()
+    mixed, whole = mixture(*class_moments(h, p), p.mean(0)), moments(h)
+    torch.testing.assert_close(mixed.mean, whole.mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(mixed.std, whole.std, rtol=1e-10, atol=1e-12)
+
+
+def test_a_mixture_in_other_shares() -> None:
+    """That of two classes which are known exactly, counted out."""
+    h, classes = matrix(), torch.arange(11) % 2
+    first, second = class_moments(h, torch.nn.functional.one_hot(classes, 2).double())
+    repeated = torch.cat([h[classes == 0].repeat(5 * 3, 1), h[classes == 1].repeat(6, 1)])  # 90 rows and 30
+    mixed, counted = mixture(first, second, torch.tensor([0.75, 0.25], dtype=torch.float64)), moments(repeated)
+    torch.testing.assert_close(mixed.mean, counted.mean)
+    torch.testing.assert_close(mixed.std, counted.std)
+    exact = mixture(torch.ones(2, 1), torch.ones(2, 1) * (1 - 1e-7), torch.tensor([0.5, 0.5]))
+    assert exact.std.item() == 0.0, "rounding below 0"
+
+
+ROWS = torch.tensor(
+    [[0.0, 0.0, 0.0], [1.0, 0.0, -2.0], [0.5, 0.5, 0.5], [-30.0, 0.0, 0.0], [0.0, 1e-20, 0.0]], dtype=torch.float64
+)
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_row_statistics(bounded: bool) -> None:
+    low, high = torch.tensor([-1.0, -1.0, -1.0]).double(), torch.tensor([1.0, 0.4, 1.0]).double()
+    got = row_statistics(ROWS, low, high) if bounded else row_statistics(ROWS)
+    assert got.shape == (5, len(ROW_STATISTICS))
+    for row, values in zip(got.tolist(), ROWS.tolist(), strict=True):
+        norm = math.sqrt(sum(v * v for v in values))
+        density = sum(v != 0 for v in values) / 3
+        outside = sum(not lo <= v <= hi for v, lo, hi in zip(values, low.tolist(), high.tolist(), strict=True)) / 3
+        logs = [math.log(max(v, 1e-12)) for v in (norm, density, max(map(abs, values)))]
+        assert row == pytest.approx([*logs, outside if bounded else 0.0], rel=1e-12)
+
+
+def test_large_matrices_are_read_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, edge_index = matrix(23, 3), directed(23)
+    whole, similar = row_statistics(x), similarity(x, edge_index)
+    counts = pair_counts(shares(23), edge_index)
+    monkeypatch.setattr(rows, "BLOCK", 7)
+    monkeypatch.setattr(edges, "BLOCK", 7)
+    assert len(in_blocks(x)) == 12 and torch.equal(torch.cat(in_blocks(x)), x)
+    assert torch.equal(row_statistics(x), whole) and torch.equal(similarity(x, edge_index), similar)
+    torch.testing.assert_close(pair_counts(shares(23), edge_index), counts)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=40), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_quantiles_are_the_nearest_of_the_values(values: list[float], levels: list[float]) -> None:
+    got = quantiles(torch.tensor(values, dtype=torch.float64).unsqueeze(1), levels).view(-1).tolist()
+    for level, value in zip(levels, got, strict=True):
+        assert value == sorted(values)[round(level * (len(values) - 1))]
+
+
+def test_the_robust_deviation_of_normal_numbers() -> None:
+    x = 3 * torch.randn(4001, 2, generator=rng(), dtype=torch.float64)
+    x[:400, 1] = 1e6
+    expected = [float(np.diff(np.percentile(x[:, k], [25, 75]))[0]) / 1.35 for k in (0, 1)]
+    assert robust_deviation(x).tolist() == pytest.approx(expected, rel=1e-2)
+    assert float(robust_deviation(x)[0]) == pytest.approx(3, rel=0.05) and float(robust_deviation(x)[1]) < 5
+
+
+def test_similarity_is_the_cosine_at_both_ends() -> None:
+    u, edge_index = matrix(), directed(11, loops=True)
+    u[4] = 0.0
+    got = similarity(u, edge_index)
+    for value, (i, j) in zip(got.tolist(), edge_index.t().tolist(), strict=True):
+        a, b = u[i].tolist(), u[j].tolist()
+        size = math.sqrt(sum(v * v for v in a)) * math.sqrt(sum(v * v for v in b))
+        dot = sum(x * y for x, y in zip(a, b, strict=True))
+        assert value == pytest.approx(dot / size if size else 0.0, abs=1e-12)
+    assert torch.equal(similarity(u, edge_index.flip(0)), got), "the same in both directions, bit for bit"
+    huge = similarity((1e15 * u).float(), edge_index)
+    torch.testing.assert_close(huge.double(), got, rtol=1e-5, atol=1e-5)
+    assert similarity(u, edge_index[:, :0]).shape == (0,)
+
+
+def test_pair_counts() -> None:
+    p, edge_index = shares(), directed(11, loops=True)
+    slow = np.zeros((3, 3))
+    for j, i in edge_index.t().tolist():
+        for a in range(3):
+            for b in range(3):
+                slow[a, b] += float(p[j, a]) * float(p[i, b])
+    np.testing.assert_allclose(pair_counts(p, edge_index).numpy(), slow, rtol=1e-12)
+    hard = torch.eye(3)[torch.arange(11) % 3]
+    counted = pair_counts(hard, edge_index)
+    pairs = (edge_index % 3).t().tolist()
+    assert counted.tolist() == [[float(pairs.count([a, b])) for b in range(3)] for a in range(3)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_probabilities_of_every_kind_of_output(temperature: float) -> None:
+    logits = matrix(6, 3)
+
+    def slow(scores: list[float]) -> list[float]:
+        powers = [math.exp(s / temperature) for s in scores]
+        return [p / sum(powers) for p in powers]
+
+    expected = [slow(row) for row in logits.tolist()]
+    np.testing.assert_allclose(probabilities(logits, temperature), expected, rtol=1e-12)
+    if temperature == 1.0:
+        np.testing.assert_allclose(probabilities(logits.log_softmax(1)), expected, rtol=1e-12)
+    binary = [slow([0.0, score]) for score in logits[:, 0].tolist()]
+    outputs: list[Any] = [logits[:, 0], logits[:, :1]]
+    for output in outputs:
+        np.testing.assert_allclose(probabilities(output, temperature), binary, rtol=1e-12)

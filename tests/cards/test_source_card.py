@@ -1,0 +1,375 @@
+"""Making a source card, with models of all kinds; what is in it, what is not, and its file."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as pyg
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from graphmend import FrozenGNN, GraphMendError, Identity
+from graphmend.cards import SourceCard, card
+from graphmend.cards.edges import LEVELS
+from graphmend.cards.moments import moments
+from graphmend.cards.observation import observe, probabilities
+from graphmend.cards.source_card import FORMAT, model_digest, nearest_centroid
+from graphmend.io.files import write_safetensors
+from graphmend.nn import BACKBONES, build
+from graphs import directed, labelled, rng, undirected
+from sample_models import ByData, DenseWeights, Residual, TwoConvs, Wrapped, basic
+from untouched import assert_same, state_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+N, IN, OUT = 40, 5, 3
+
+
+def graph(n: int = N, seed: int = 0, **more: Any) -> Data:
+    data = labelled(n, seed)
+    data.x = data.x.double()
+    data.update(more)
+    return data
+
+
+def trained(make: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(2)
+    return make().double()
+
+
+def gcn() -> nn.Module:
+    return trained(lambda: build("gcn", IN, 8, OUT, batch_norm=True))
+
+
+class OneLogit(nn.Module):
+    def __init__(self, flat: bool) -> None:
+        super().__init__()
+        self.inner, self.flat = pyg.GCN(IN, 8, num_layers=2, out_channels=1), flat
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        out = self.inner(x, edge_index)
+        return out.view(-1) if self.flat else out
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    **{name: lambda name=name: build(name, IN, 8, OUT, batch_norm=True) for name in BACKBONES},
+    **{name: lambda name=name: basic(name, num_layers=2) for name in ("GCN", "GraphSAGE", "GAT", "GATv2", "GIN")},
+    "GraphSAGE with batch norm": lambda: basic("GraphSAGE", num_layers=3, norm="BatchNorm", dropout=0.5),
+    "max aggregation": lambda: basic("GraphSAGE", num_layers=2, aggr="max"),
+    "hand-written": lambda: DenseWeights(True),
+    "residual": Residual,
+    "takes data": ByData,
+    "log-softmax": lambda: Wrapped(TwoConvs(pyg.GCNConv), "plain"),
+    "one logit": lambda: OneLogit(True),
+    "one logit in a column": lambda: OneLogit(False),
+}
+models = pytest.mark.parametrize("kind", MODELS)
+
+
+@models
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "edge weights"])
+def test_every_model_has_one(kind: str, weighted: bool) -> None:
+    data, model = graph(), trained(MODELS[kind]).train()
+    if kind == "hand-written":  # it makes weights of its own in single precision
+        data.x, model = data.x.float(), model.float()
+    if weighted:
+        data.edge_weight = 0.5 + torch.rand(data.edge_index.size(1), generator=rng(3)).to(data.x)
+    before = state_of(model, data)
+    made = card(model, data)
+    assert_same(before, state_of(model, data))
+    classes = 2 if kind.startswith("one logit") else OUT
+    with FrozenGNN(model, data) as frozen:
+        seen = observe(frozen, data)
+        assert torch.equal(seen.logits, frozen.predict(data)), "the graph's own weights are used"
+    torch.testing.assert_close(made.first_mean, seen.first.mean(0))
+    torch.testing.assert_close(made.first_std, seen.first.std(0, correction=0))
+    torch.testing.assert_close(made.z_mean, seen.z.mean(0))
+    torch.testing.assert_close(made.z_std, seen.z.std(0, correction=0))
+    p = probabilities(seen.logits, made.temperature)
+    torch.testing.assert_close(made.prior, p.mean(0))
+    assert made.pairs.shape == made.soft_pairs.shape == (classes, classes)
+    assert made.centroids.shape == (classes, made.z_mean.numel())
+    assert made.class_first.shape == made.class_second.shape == (classes, made.first_mean.numel())
+    for share in (made.prior, made.pairs, made.soft_pairs):
+        assert float(share.sum()) == pytest.approx(1, rel=1e-5)
+    tensors = [value for value in vars(made).values() if isinstance(value, Tensor)]
+    assert all(bool(value.isfinite().all()) for value in tensors)
+    made.check(model, data)
+    assert Identity()(model, data, card=made).reason is None
+
+
+def test_the_numbers_of_a_card() -> None:
+    data, model = graph(), gcn()
+    made = card(model, data)
+    with FrozenGNN(model, data) as frozen:
+        seen, weight = observe(frozen, data), frozen.first_map
+    p = probabilities(seen.logits, made.temperature)
+    classes = p.argmax(1)
+    assert torch.equal(seen.classes, classes)
+    x, edges = data.x, data.edge_index
+    torch.testing.assert_close(made.column_mean, x.mean(0))
+    assert torch.equal(made.column_min, x.amin(0)) and torch.equal(made.column_max, x.amax(0))
+    assert (made.nodes, made.edges_per_node) == (N, edges.size(1) / N)
+    for a in range(OUT):
+        for b in range(OUT):
+            hard = sum(int(classes[i]) == a and int(classes[j]) == b for i, j in edges.t()) / edges.size(1)
+            soft = sum(float(p[i, a] * p[j, b]) for i, j in edges.t()) / edges.size(1)
+            assert float(made.pairs[a, b]) == pytest.approx(hard, abs=1e-12)
+            assert float(made.soft_pairs[a, b]) == pytest.approx(soft, rel=1e-10)
+    assert made.homophily == pytest.approx(float((classes[edges[0]] == classes[edges[1]]).double().mean()))
+    standard = (seen.z - made.z_mean) / moments(seen.z).unit
+    for c in classes.unique().tolist():
+        torch.testing.assert_close(made.centroids[c], standard[classes == c].mean(0))
+    nearest = [min(set(classes.tolist()), key=lambda c: float((row - made.centroids[c]).norm())) for row in standard]
+    assert made.nearest_class(seen.z).tolist() == nearest
+    assert made.agreement == pytest.approx(sum(a == int(b) for a, b in zip(nearest, classes, strict=True)) / N)
+    for kind, u in (("hidden", x @ weight), ("feature", x)):
+        cosines = sorted(F.cosine_similarity(u[edges[0]], u[edges[1]]).tolist())
+        at = [cosines[round(level * (len(cosines) - 1))] for level in LEVELS]
+        got = [made.quantile(level, kind) for level in LEVELS]
+        assert got == pytest.approx(at, rel=1e-10)
+        shares = getattr(made, f"{kind}_shares").tolist()
+        assert shares == pytest.approx([sum(c >= q for c in cosines) / len(cosines) for q in got], abs=2 / len(cosines))
+    same = made.expected(made.prior)
+    torch.testing.assert_close(same.mean, made.first.mean)
+    torch.testing.assert_close(same.std, made.first.std)
+
+
+def test_a_class_that_is_never_predicted_attracts_nobody() -> None:
+    z = torch.tensor([[1.0, 0.0], [0.1, 0.1], [-1.0, 0.0]])
+    centroids = torch.tensor([[0.0, 0.0], [2.0, 0.0], [-2.0, 0.0]])
+    assert nearest_centroid(z, centroids).tolist() == [1, 1, 2]
+
+
+def union(*graphs: Data) -> Data:
+    batch = Batch.from_data_list([Data(**graph.to_dict()) for graph in graphs])
+    return Data(**{name: batch[name] for name in graphs[0].keys()})  # noqa: SIM118
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gat", "appnp", "GIN", "GraphSAGE"])
+def test_a_list_of_graphs_equals_their_disjoint_union(kind: str) -> None:
+    graphs, model = [graph(30, 0), graph(25, 1), graph(41, 2)], trained(MODELS[kind])
+    apart, together = card(model, graphs), card(model, union(*graphs))
+    for field in dataclasses.fields(SourceCard):
+        mine, other = getattr(apart, field.name), getattr(together, field.name)
+        if field.name.startswith("hidden"):
+            continue  # the response of the first layer's mean is that of each graph, or that of all
+        if isinstance(mine, Tensor):
+            torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9, msg=field.name)
+        else:
+            assert mine == pytest.approx(other), field.name
+    if kind in ("gcn", "appnp"):  # one linear map, so that cosines do not depend on its size
+        torch.testing.assert_close(apart.hidden_similarity, together.hidden_similarity)
+
+
+def test_the_noise_level_is_measured_on_nodes_that_were_not_trained_on() -> None:
+    data, model = graph(200), gcn()
+    data.train_mask = torch.arange(200) < 150
+    made = card(model, data)
+    assert made.noise_nodes == 25
+    without = copy.copy(data)
+    del without.train_mask
+    assert card(model, without).noise_nodes == 100
+    assert 0 < card(model, without).noise < made.noise
+    assert made.noise_for(25) == made.noise == made.noise_for(1000)
+    assert made.noise_for(25 // 4) == pytest.approx(made.noise * math.sqrt(25 / 6))
+    assert card(model, data, seed=0).noise == made.noise != card(model, data, seed=1).noise
+    data.train_mask = torch.ones(200, dtype=torch.bool)
+    assert card(model, data).noise_nodes == 100, "where all were trained on, all are used"
+    data.train_mask = torch.stack([torch.arange(200) < 150, torch.arange(200) < 7], dim=1)
+    assert card(model, data).noise_nodes == 25, "the first one of several splits"
+
+
+def negative_log_likelihood(model: nn.Module, data: Data, temperature: float) -> float:
+    with FrozenGNN(model, data) as frozen:
+        p = probabilities(frozen.predict(data), temperature)
+    chosen = p[data.val_mask.nonzero().view(-1), data.y[data.val_mask]]
+    return float(-chosen.log().mean())
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 12.0])
+def test_the_temperature_calibrates_on_validation_nodes(scale: float) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.GCNConv(IN, OUT)
+            with torch.no_grad():
+                self.conv.lin.weight.copy_(torch.eye(OUT, IN))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+            return scale * self.conv(x, edge_index)
+
+    data, model = graph(), trained(Scaled)
+    made = card(model, data)
+    now, before = (negative_log_likelihood(model, data, t) for t in (made.temperature, 1.0))
+    assert now <= before + 1e-12
+    for factor in (0.8, 1.25):
+        if 0.1 < made.temperature * factor < 10:
+            assert now <= negative_log_likelihood(model, data, made.temperature * factor)
+    if scale > 1:
+        assert made.temperature > 2 and now < before
+
+
+@pytest.mark.parametrize("missing", ["y", "val_mask", "no node", "no label"])
+def test_without_validation_labels_the_temperature_is_one(missing: str) -> None:
+    data = graph()
+    if missing == "no node":
+        data.val_mask = torch.zeros(N, dtype=torch.bool)
+    elif missing == "no label":
+        data.y = torch.full((N,), -1)
+    else:
+        del data[missing]
+    assert card(gcn(), data).temperature == 1.0
+
+
+def test_labels_of_all_shapes() -> None:
+    data, model = graph(), gcn()
+    expected = card(model, data).temperature
+    for y in (data.y.view(-1, 1), data.y.double(), data.y.to(torch.int32)):
+        assert card(model, graph(y=y)).temperature == expected
+    some = data.y.clone()
+    some[1] = -1
+    assert (
+        card(model, graph(y=some)).temperature
+        == card(model, graph(y=some.double().masked_fill(some < 0, math.nan))).temperature
+    )
+    masks = torch.stack([data.val_mask, ~data.val_mask], dim=1)
+    assert card(model, graph(val_mask=masks)).temperature == expected
+
+
+@pytest.mark.parametrize("nodes", [40, 400])
+def test_no_row_of_the_training_graph_is_in_it(nodes: int, tmp_path: Path) -> None:
+    data, model = graph(nodes), gcn()
+    made = card(model, data)
+    made.save(tmp_path / "card")
+    tensors = load_file(tmp_path / "card")
+    assert sum(t.numel() for t in tensors.values()) == sum(t.numel() for t in load_file(saved(tmp_path)).values())
+    seen = [row for t in tensors.values() for row in t.reshape(-1, t.size(-1)) if t.size(-1) == IN]
+    assert seen and not any(torch.equal(row, other) for row in seen for other in data.x)
+
+
+def saved(tmp_path: Path) -> Path:
+    card(gcn(), graph()).save(tmp_path / "small.card")
+    return tmp_path / "small.card"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_card_survives_the_disk(dtype: torch.dtype, tmp_path: Path) -> None:
+    data, model = graph(), gcn().to(dtype)
+    data.x = data.x.to(dtype)
+    made, path = card(model, data), tmp_path / "new folder" / "model.card"
+    made.save(path)
+    loaded = SourceCard.load(path)
+    for field in dataclasses.fields(SourceCard):
+        mine, other = getattr(made, field.name), getattr(loaded, field.name)
+        assert torch.equal(mine, other) and mine.dtype == other.dtype if isinstance(mine, Tensor) else mine == other
+    assert loaded.summary() == made.summary()
+    loaded.check(model, data)
+    assert [file.name for file in path.parent.iterdir()] == ["model.card"]
+
+
+def test_a_damaged_card_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    raw, expected = path.read_bytes(), SourceCard.load(path)
+    for length in [0, 1, 8, 50, len(raw) // 2, len(raw) - 1]:
+        path.write_bytes(raw[:length])
+        with pytest.raises(GraphMendError, match=r"small\.card"):
+            SourceCard.load(path)
+    for position in range(0, len(raw), 37):
+        broken = bytearray(raw)
+        broken[position] ^= 4
+        path.write_bytes(broken)
+        try:
+            loaded = SourceCard.load(path)
+        except GraphMendError:
+            continue
+        assert loaded.summary() == expected.summary() and torch.equal(loaded.first_mean, expected.first_mean)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.card"
+    with pytest.raises(GraphMendError, match=r"there is no file .*x\.card"):
+        SourceCard.load(path)
+    for metadata in (None, {"graphmend": "[]"}, {"graphmend": json.dumps({"format": "graphmend-patch-5"})}):
+        save_file({"x": torch.ones(3)}, path, metadata)
+        with pytest.raises(GraphMendError, match="holds no source card; give a file written by"):
+            SourceCard.load(path)
+    for header in ("{", json.dumps({"format": FORMAT}), json.dumps({"format": FORMAT, "numbers": 3})):
+        save_file({"x": torch.ones(3)}, path, {"graphmend": header})
+        with pytest.raises(GraphMendError, match="incomplete"):
+            SourceCard.load(path)
+    tensors = load_file(saved(tmp_path))
+    header = {"format": FORMAT, "numbers": {}, "checksum": "0"}
+    write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+    with pytest.raises(GraphMendError, match="damaged: its checksum does not fit"):
+        SourceCard.load(path)
+
+
+class Compiled(nn.Module):
+    """What ``torch.compile`` returns, as far as we look at it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = model
+
+
+def test_it_belongs_to_one_model_and_one_kind_of_graph() -> None:
+    data, model = graph(), gcn()
+    made = card(model, data)
+    made.check(copy.deepcopy(model), graph(9, 3))
+    made.check(Compiled(model), data)
+    with pytest.raises(GraphMendError, match=f"with {IN} feature columns, this graph has {IN - 1}"):
+        made.check(model, Data(x=data.x[:, 1:], edge_index=data.edge_index))
+    further = copy.deepcopy(model)
+    with torch.no_grad():
+        next(further.parameters())[0, 0] += 1e-9
+    with pytest.raises(GraphMendError, match=r"another model, or this one was trained further; .* graphmend\.card\("):
+        made.check(further, data)
+    statistics = copy.deepcopy(model)
+    statistics.norms[0].running_mean += 1
+    assert model_digest(statistics) != model_digest(model)
+
+
+def test_to_another_type() -> None:
+    made = card(gcn(), graph())
+    single = made.to(torch.device("cpu"), torch.float32)
+    tensors = {name: value for name, value in vars(single).items() if isinstance(value, Tensor)}
+    assert {value.dtype for value in tensors.values()} == {torch.float32} and len(tensors) == 19
+    assert single.temperature == made.temperature and made.first_mean.dtype == torch.float64
+
+
+def test_the_summary_is_for_people() -> None:
+    lines = card(gcn(), graph()).summary().splitlines()
+    assert lines[0].startswith(f"source card of {N} nodes, {IN} feature columns, {OUT} classes (")
+    assert "no rows of the training graph" in lines[0] and len(lines) == 4
+
+
+def test_bad_input_is_named() -> None:
+    model = gcn()
+    with pytest.raises(GraphMendError, match="train_data is an empty list; give the graph"):
+        card(model, [])
+    with pytest.raises(GraphMendError, match=r"different numbers of columns \(\[3, 5\]\)"):
+        card(model, [graph(), Data(x=torch.rand(4, 3), edge_index=undirected(4, isolated=0))])
+    with pytest.raises(GraphMendError, match="non-finite"):
+        card(model, Data(x=torch.full((3, IN), math.nan), edge_index=directed(3, isolated=0)))
+    with pytest.raises(GraphMendError, match="cannot run on this graph"):
+        card(model, Data(x=torch.rand(9, 2).double(), edge_index=undirected()))
+    with pytest.raises(GraphMendError, match="no module 'q'"):
+        card(model, graph(), embedding="q")
+
+
+def test_z_by_name() -> None:
+    data, model = graph(), trained(Residual)
+    made = card(model, data, embedding="blocks.0")
+    with FrozenGNN(model, data, embedding="blocks.0") as frozen:
+        torch.testing.assert_close(made.z_mean, frozen.embed(data.x, data.edge_index).mean(0).detach())
