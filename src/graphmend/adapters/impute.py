@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.make import column_range
-from graphmend.cards.rows import BLOCK, robust_deviation, row_statistics
+from graphmend.cards.rows import BLOCK, EMPTY_ROW, robust_deviation, row_statistics
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped
 
@@ -69,7 +69,8 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     unseen = (rows < card.row_low - slack) | (rows > card.row_high + slack)
     median = rows.median(0).values
     alone = (rows - median).abs() > DEVIATIONS * robust_deviation(rows).clamp(min=LEAST_DEVIATION)
-    return (unseen & alone).any(1)
+    abnormal = (unseen & alone).any(1)
+    return abnormal & (rows[:, 0] > EMPTY_ROW) if card.has_empty_rows else abnormal
 
 
 @torch.no_grad()

@@ -53,7 +53,7 @@ def fit(views: Tensor, grid: Tensor) -> Tensor:
     points = grid.contiguous()
     below, up_to = (torch.searchsorted(points, views.contiguous(), right=right) for right in (False, True))
     total: Tensor = (below + up_to).to(views.dtype).sum(0)
-    return torch.div(total, 2 * grid.size(1))
+    return total.div(2 * grid.size(1))
 
 
 @torch.no_grad()
@@ -71,7 +71,8 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def _unit(rows: Tensor) -> Tensor:
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-12)
+    norm: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / norm.clamp(min=1e-12)
 
 
 def _cosine(first: Tensor, second: Tensor) -> Tensor:

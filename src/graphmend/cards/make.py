@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from graphmend.cards.edges import edge_views, fit, grid_of, pair_counts
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
-from graphmend.cards.rows import in_blocks, quantiles, row_statistics
+from graphmend.cards.rows import EMPTY_ROW, in_blocks, quantiles, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import require
 from graphmend.frozen import FrozenGNN
@@ -77,7 +77,8 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     low, high = (torch.stack([getattr(data.x, f"a{name}")(0) for data in graphs]) for name in ("min", "max"))
     low, high = low.amin(0), high.amax(0)
     rows = torch.cat([row_statistics(data.x, *column_range(low, high)) for data in graphs])
-    limits = quantiles(rows, ROW_QUANTILES)
+    empty = rows[:, 0] <= EMPTY_ROW
+    limits = quantiles(rows[~empty] if not bool(empty.all()) else rows, ROW_QUANTILES)
     whole = moments(first)
     noise, noise_nodes = _noise(first, whole, graphs, seed)
     hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
@@ -95,6 +96,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         column_max=high,
         row_low=limits[0],
         row_high=limits[1],
+        has_empty_rows=bool(empty.any()),
         first_mean=whole.mean,
         first_std=whole.std,
         class_first=class_first,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["BLOCK", "ROW_STATISTICS", "in_blocks", "quantiles", "robust_deviation", "row_statistics"]
+__all__ = ["BLOCK", "EMPTY_ROW", "ROW_STATISTICS", "in_blocks", "quantiles", "robust_deviation", "row_statistics"]
 
 ROW_STATISTICS = ("log norm", "log density", "log maximum", "share outside the range")
 
 BLOCK = 4_000_000  # numbers at a time, so that no copy as large as the features is made
 _TINY = 1e-12
+EMPTY_ROW = math.log(_TINY)  # the log norm of a row without any entry
 
 
 def in_blocks(x: Tensor) -> list[Tensor]:

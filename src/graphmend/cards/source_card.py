@@ -29,7 +29,7 @@ class SourceCard:
         column_mean: Mean of each feature column.
         column_min: Smallest value of each column.
         column_max: Largest value of each column.
-        row_low: Quantile 0.002 of each of the :data:`~graphmend.cards.rows.ROW_STATISTICS`.
+        row_low: Quantile 0.002 of each of the :data:`~graphmend.cards.rows.ROW_STATISTICS`, empty rows aside.
         row_high: Quantile 0.998 of the same.
         first_mean: Mean of the first layer's output before any activation.
         first_std: Standard deviation of the same.
@@ -44,6 +44,7 @@ class SourceCard:
         edge_grid: Quantiles of the three views of an edge, see :mod:`graphmend.cards.edges`.
         edge_middle: The median of the edges' fit.
         edge_share: The share of the edges that fit at least as well as that.
+        has_empty_rows: Whether some rows had no entry at all.
         agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
         temperature: Divides logits so that probabilities are calibrated.
         noise: The largest distance of the moments of half of the nodes from those of all.
@@ -71,6 +72,7 @@ class SourceCard:
     edge_grid: Tensor
     edge_middle: float
     edge_share: float
+    has_empty_rows: bool
     agreement: float
     temperature: float
     noise: float
