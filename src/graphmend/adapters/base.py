@@ -27,6 +27,8 @@ from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import History, Step
 from graphmend.results.patch import Patch
+from graphmend.results.questions import Alternative
+from graphmend.results.verdict import Verdict
 from graphmend.surrogates.base import Surrogate
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Change:
         logits: The model's output on the changed graph, if the adapter knows it.
         report: How it was computed.
         edge_weight: New weights, one per edge of the changed graph: those that stay, then those that come.
+        verdict: Why, if a gate decided.
+        alternative: The change that was considered and not made.
     """
 
     x: Tensor | None = None
@@ -56,6 +60,8 @@ class Change:
     logits: Tensor | None = None
     report: Report | None = None
     edge_weight: Tensor | None = None
+    verdict: Verdict | None = None
+    alternative: Change | None = None
 
 
 @dataclass
@@ -279,4 +285,20 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
         reason=reason,
         seconds=history.seconds,
         engine=change.report or Report(),
+        verdict=change.verdict,
+        alternative=_alternative(task, frozen, change),
     )
+
+
+def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative | None:
+    """The version of the graph that an adapter considered and did not choose."""
+    other = change.alternative
+    if other is None:
+        return None
+    none = task.data.edge_index[:, :0]
+    x = task.data.x.clone() if other.x is None else other.x.detach()
+    if not is_finite(x):
+        return None
+    patch, mended = Patch.make(task.data, x, none[0] if other.removed is None else other.removed, none)
+    logits = frozen.predict(mended) if other.logits is None else other.logits
+    return Alternative(mended, logits, patch, is_change=other.x is not None or other.removed is not None)

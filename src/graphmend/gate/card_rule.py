@@ -1,0 +1,200 @@
+"""The rule of the gate with a source card.
+
+First the kind of trouble is found: edges in excess, abnormal rows, a shift of the first layer beyond its noise. Each
+has its own mender and its own checks, and identity is always a candidate. ``docs/no-harm.md`` explains the rule and
+says where its numbers come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from graphmend.adapters.alignment import alignment
+from graphmend.adapters.base import Change, Task
+from graphmend.adapters.impute import abnormal_rows, refilled
+from graphmend.adapters.purify import Purify, excess_of, worst_edges
+from graphmend.cards.observation import probabilities
+from graphmend.cards.source_card import SourceCard
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.low_rank import changed_features
+from graphmend.gate.case import Case, Finding, Log, Look, backing, flipped
+from graphmend.graph.edits import without_edges
+
+__all__ = ["with_card"]
+
+UNSEEN = 0.25  # of what the features say, in columns that never varied in training
+# edges in excess
+EXCESS = 0.03  # of all edges
+KEPT = (0.95, 1.05)  # well-fitting edges per node, relative to the training graph
+FEW_ROWS = 0.01  # abnormal rows, beyond which rows and not edges are the trouble
+CONFIDENT = 0.06  # of the flips, at nodes that were more confident than half of all
+FLIPS_PER_CUT = 0.6  # flipped nodes per cut edge, both as shares
+# abnormal rows
+ROWS_SHIFT = 2.0  # times the noise
+ROWS_UNDO = 0.8  # of the shift that may be left after imputing
+# shift of the first layer
+SHIFT = 3.0  # times the noise
+EXPLAINED = 0.4  # of the shift, by other class shares
+CLEARER = 0.03  # by which the agreement with the centroids must rise where class shares explain more
+FEWEST_FLIPS = 0.02
+PRIOR = 0.02  # by which class shares may move away from the training graph's
+FAINT = 0.05  # explanation by class shares up to which they may move away at all
+AGREEMENT = 0.1  # by which the agreement with the centroids may fall
+SECOND_OPINION = 0.97  # of the nodes on which alignment by class must agree if it falls
+BACKING = 0.05  # of the centroids for the flips
+OPINIONS = 3  # rounds of alignment by class
+
+
+def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
+    """Look at a graph with the card of its model."""
+    case = Case(task, card)
+    before = case.look(case.features())
+    unseen = case.unseen_mass()
+    if not log.at_most("share of the features in columns unseen in training", unseen, UNSEEN):
+        reason = f"{100 * unseen:.0f} % of what the features say is in columns the model has never seen vary"
+        return Finding(f"left alone: {reason}", logits=before.logits)
+    rows = abnormal_rows(task.data.x, card)
+    share = float(rows.double().mean())
+    if share < FEW_ROWS:
+        attack = _excess_edges(case, before, log)
+        if attack is not None:
+            return attack
+    repaired = _abnormal_rows(case, before, rows, share, log)
+    return _shift(case, before, repaired, log)
+
+
+def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
+    """Cut the worst-fitting edges if there are too many of them and their effect is that of an attack."""
+    excess = excess_of(case.task, case.card)
+    many = log.at_least("share of edges in excess", excess.share, EXCESS)
+    low, high = KEPT
+    same = log.at_least("well-fitting edges per node", excess.kept, low)
+    if not (many and same and log.at_most("well-fitting edges per node", excess.kept, high)):
+        return None
+    strength = Purify().strength
+    removed = worst_edges(excess.fits, strength * excess.share, case.task)
+    keep = torch.ones(case.data.edge_index.size(1), dtype=torch.bool, device=removed.device)
+    keep[removed] = False
+    after = case.look(case.features(), without_edges(case.data, keep))
+    flips = before.classes != after.classes
+    share = float(flips.double().mean())
+    confidence = before.probability.amax(1)
+    confident = float((confidence[flips] > confidence.median()).double().mean()) if bool(flips.any()) else 0.0
+    per_cut = share / (strength * excess.share)
+    change = Change(removed=removed, logits=after.logits)
+    expected = 100 * share * max(0.0, backing(before, after))
+    number = f"{100 * excess.share:.0f} % of the edges are in excess of those the training graph accounts for"
+    if log.at_least("confident nodes among the flips", confident, CONFIDENT) and log.at_least(
+        "flips per cut edge", per_cut, FLIPS_PER_CUT
+    ):
+        sentence = f"applied: {number}, and cutting the worst of them changes confident predictions, as after an attack"
+        return Finding(sentence, ("purify",), change, None, share, expected, logits=before.logits)
+    sentence = f"left alone: {number}, but cutting them would not have the effect of undoing an attack"
+    return Finding(sentence, (), Change(), change, share, logits=before.logits)
+
+
+def _abnormal_rows(case: Case, before: Look, rows: Tensor, share: float, log: Log) -> tuple[LinearMaps, Look] | None:
+    """Fill abnormal rows if that undoes part of the shift."""
+    some = log.at_least("abnormal rows", float(rows.sum()), 1.0)
+    if not (some and log.at_most("share of abnormal rows", share, 0.5)):
+        return None
+    shift = case.shift(before)
+    if not log.at_least("shift of the first layer", shift, ROWS_SHIFT * case.noise):
+        return None
+    maps = LinearMaps(case.task.within_limits(refilled(case.data.x, case.data.edge_index, rows)))
+    after = case.look(changed_features(maps))
+    undone = log.at_most("shift after imputing", case.shift(after), ROWS_UNDO * shift)
+    return (maps, after) if undone else None
+
+
+def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, log: Log) -> Finding:
+    """Align the first layer if its shift is beyond the noise and everything else speaks for it."""
+    maps, start = (case.base, before) if repaired is None else repaired
+    imputed = Finding("", logits=before.logits)
+    if repaired is not None:
+        expected = 100 * flipped(before, start) * max(0.0, backing(before, start))
+        sentence = "applied: abnormal feature rows were replaced by what their neighbours have"
+        change = Change(maps.x, logits=start.logits)
+        imputed = Finding(sentence, ("impute",), change, None, flipped(before, start), expected, logits=before.logits)
+    shift, limit = case.shift(start), SHIFT * case.noise
+    if not log.at_least("shift of the first layer", shift, limit):
+        if repaired is None:
+            imputed.sentence = (
+                f"left alone: the shift of the first layer, {shift:.2f}, is within {SHIFT:.0f} times the noise of the "
+                f"training graph, {case.noise:.2f}"
+            )
+        return imputed
+
+    def first(x: Tensor) -> Tensor:
+        return case.frozen.first_layer(x, case.data.edge_index)
+
+    weight = case.frozen.first_map
+    aligned = alignment(first, maps, weight, case.card.first)
+    x = case.task.within_limits(aligned.added_to(maps.x))
+    after = case.look(x if case.is_limited else aligned.of(maps))
+    against = _why_not(case, before, start, after, lambda shares: _second_opinion(case, maps, weight, shares), log)
+    change = Change(x, logits=after.logits)
+    flips, expected = flipped(before, after), 100 * flipped(before, after) * max(0.0, backing(before, after))
+    if against is not None:
+        imputed.proposal = change
+        if repaired is None:
+            imputed.sentence, imputed.flips = f"left alone: {against}", flips
+        else:
+            imputed.sentence, imputed.partly = f"{imputed.sentence}; not aligned: {against}", True
+        return imputed
+    sentence = (
+        f"applied: the first layer had shifted by {shift:.2f}, {shift / max(case.noise, 1e-12):.0f} times the noise of "
+        "the training graph, and was aligned with it"
+    )
+    menders = ("align",) if repaired is None else ("impute", "align")
+    return Finding(sentence, menders, change, None, flips, expected, logits=before.logits)
+
+
+def _why_not(
+    case: Case, before: Look, start: Look, after: Look, second_opinion: Callable[[Tensor], Tensor], log: Log
+) -> str | None:
+    """What speaks against an alignment, in words."""
+    explained = case.explained_by_classes(start)
+    rise = after.agreement - start.agreement
+    if not log.at_most("share of the shift explained by class shares", explained, EXPLAINED) and not log.at_least(
+        "rise of the agreement with the class centroids", rise, CLEARER
+    ):
+        return f"{100 * explained:.0f} % of the shift is explained by other class shares, which are no error"
+    flips, classes = flipped(before, after), case.card.prior.numel()
+    if not log.at_least("share of predictions flipped", flips, FEWEST_FLIPS):
+        return f"aligning would change only {100 * flips:.1f} % of the predictions"
+    if not log.at_most("share of predictions flipped", flips, 1 - 1 / classes):
+        return f"aligning would change {100 * flips:.0f} % of the predictions, more than chance"
+    farther = case.distance_to_prior(after) - case.distance_to_prior(start)
+    if not log.at_most("distance of the class shares from the training graph's, rise", farther, PRIOR):
+        return "the predicted class shares would move away from those of the training graph"
+    if farther > 0 and not log.at_most("share of the shift explained by class shares", explained, FAINT):
+        return "the predicted class shares would move away from those of the training graph"
+    if not log.at_least("rise of the agreement with the class centroids", rise, -AGREEMENT):
+        return "embeddings and predictions would agree less than before"
+    if rise < 0:
+        other = second_opinion(start.shares)
+        same = float((other == after.classes).double().mean())
+        if not log.at_least("agreement with an alignment by class", same, SECOND_OPINION):
+            return "an alignment class by class comes to other predictions"
+    if not log.at_least("backing of the flips by the class centroids", backing(before, after), BACKING):
+        return "the embeddings do not back the new predictions"
+    return None
+
+
+def _second_opinion(case: Case, maps: LinearMaps, weight: Tensor, shares: Tensor) -> Tensor:
+    """The predictions after an alignment with the moments that the card expects for the predicted class shares."""
+
+    def first(x: Tensor) -> Tensor:
+        return case.frozen.first_layer(x, case.data.edge_index)
+
+    classes = shares
+    for _ in range(OPINIONS):
+        other = alignment(first, maps, weight, case.card.expected(shares))
+        logits = case.frozen(other.of(maps), case.data.edge_index)
+        probability = probabilities(logits, case.card.temperature)
+        shares, classes = probability.mean(0), probability.argmax(1)
+    return classes

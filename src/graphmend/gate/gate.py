@@ -1,0 +1,56 @@
+"""The gate as an adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.gate.blind_rule import without_card
+from graphmend.gate.card_rule import with_card
+from graphmend.gate.case import Finding, Log
+from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
+
+__all__ = ["Gate"]
+
+
+@dataclass(frozen=True)
+class Gate(Adapter):
+    """Mend only what is broken: decide which mender acts on a graph, or none, and say why.
+
+    With a source card (``card=``, from :func:`graphmend.card`) the gate looks for edges in excess
+    (:class:`~graphmend.adapters.Purify`), for abnormal feature rows (:class:`~graphmend.adapters.Impute`) and for a
+    shift of the model's first layer (:class:`~graphmend.adapters.Align`), each against what the training graph itself
+    shows. Without one it acts only where the evidence is plain. The result's ``verdict`` names what was measured.
+
+    Args:
+        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.nn import GCN
+        >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> Gate()(GCN(3, 8, 2), data).verdict.decision
+        'left alone'
+    """
+
+    embedding: str | None = None
+
+    def adapt(self, task: Task) -> Change:
+        """Ask the rule."""
+        log = Log()
+        finding = without_card(task, log) if task.card is None else with_card(task, task.card, log)
+        change = finding.change
+        change.logits = finding.logits if not finding.menders else change.logits
+        change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
+        change.alternative = (
+            finding.proposal if not finding.menders or finding.partly else Change(logits=finding.logits)
+        )
+        return change
+
+
+def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
+    decision = LEFT_ALONE if not finding.menders else PARTLY if finding.partly else APPLIED
+    expected = finding.expected if finding.menders else 0.0
+    evidence = tuple(log.items)
+    return Verdict(decision, finding.menders, regime, finding.sentence, evidence, finding.flips, expected)

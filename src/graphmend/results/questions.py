@@ -1,0 +1,84 @@
+r"""A few labels settle whether a change helps: a sequential test on the nodes whose prediction it flips.
+
+Only flipped nodes matter. At each, either the new prediction is right, or the old one, or neither. Of the nodes that
+speak for one side, let a share :math:`p` speak for the change. Wald's test compares :math:`p = 0.65` with
+:math:`p = 0.35`: every node for the change adds :math:`\ln(0.65 / 0.35)`, every node against it subtracts as much, and
+the sum decides as soon as it leaves :math:`\pm \ln((1 - \alpha) / \alpha)` (Wald, 1945).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.results.patch import Patch
+
+__all__ = ["Alternative", "Poll", "nodes_to_ask", "poll"]
+
+SHARE = 0.65
+ERROR = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """The version of the graph that was not returned.
+
+    Args:
+        data: The graph.
+        logits: The model's output on it.
+        patch: The change from the caller's graph to it.
+        is_change: Whether it is the changed graph, and the one that was returned the unchanged one.
+    """
+
+    data: Data
+    logits: Tensor
+    patch: Patch
+    is_change: bool
+
+
+@dataclass(frozen=True)
+class Poll:
+    """How the labels of some nodes count.
+
+    Args:
+        for_change: Nodes at which only the new prediction is right.
+        against: Nodes at which only the old prediction is right.
+        asked: Labels that were used.
+        decision: Whether the change is right; ``None`` if the labels do not settle it.
+    """
+
+    for_change: int
+    against: int
+    asked: int
+    decision: bool | None
+
+
+def poll(old: Tensor, new: Tensor, labels: Sequence[int]) -> Poll:
+    """Test labels of flipped nodes in their order, as far as needed.
+
+    Args:
+        old: The old predictions of those nodes.
+        new: Their new predictions.
+        labels: Their true classes.
+    """
+    step, limit = math.log(SHARE / (1 - SHARE)), math.log((1 - ERROR) / ERROR)
+    score, for_change, against = 0.0, 0, 0
+    for number, (before, after, label) in enumerate(zip(old.tolist(), new.tolist(), labels, strict=True), 1):
+        for_change += after == label
+        against += before == label
+        score = step * (for_change - against)
+        if abs(score) >= limit:
+            return Poll(for_change, against, number, score > 0)
+    return Poll(for_change, against, len(labels), None)
+
+
+def nodes_to_ask(old: Tensor, new: Tensor, number: int) -> Tensor:
+    """At most so many of the nodes with different predictions, in a random order that is always the same."""
+    flipped = (old != new).nonzero().view(-1)
+    order = torch.randperm(flipped.numel(), generator=torch.Generator().manual_seed(0))[:number]
+    return flipped[order.to(flipped.device)]
