@@ -27,6 +27,7 @@ from benchmarks.beyond.targets import Target, targets_of
 from graphmend import GraphMendError
 from graphmend.io.provenance import provenance
 from graphmend.metrics import predictions, score
+from graphmend.results.verdict import Verdict
 
 __all__ = ["measure", "measure_source"]
 
@@ -101,6 +102,8 @@ def measure_source(
                 seconds = time.perf_counter() - begin
                 after = _logits(model, found.data)
                 result = {**_result(target, before, after), "seconds": round(seconds, 4), "reason": found.reason}
+                if found.verdict is not None:
+                    result["verdict"] = _compact(found.verdict)
             except GraphMendError as error:
                 result = {"error": str(error)}
                 print(f"{source} {target.name} {name}: {error}", flush=True)
@@ -115,6 +118,13 @@ def _logits(model: nn.Module, data: Data) -> Tensor:
     weights = () if data.get("edge_weight") is None else (data.edge_weight,)
     logits: Tensor = model(data.x, data.edge_index, *weights).cpu()
     return logits
+
+
+def _compact(verdict: Verdict) -> Row:
+    """The verdict without repeating the thresholds in every row."""
+    measured = {item.name: round(item.value, 5) for item in verdict.evidence}
+    kept = {"decision": verdict.decision, "menders": list(verdict.menders), "expected": round(verdict.expected, 3)}
+    return {**kept, "sentence": verdict.sentence, "measured": measured}
 
 
 def _result(target: Target, before: Tensor, after: Tensor) -> Row:

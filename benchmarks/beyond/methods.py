@@ -19,7 +19,8 @@ from torch_geometric.data import Data
 from benchmarks.beyond.baselines import BASELINES, Case
 from benchmarks.beyond.sources import Source
 from benchmarks.beyond.targets import training_graphs
-from graphmend import Adaptation, GraphMendError, Identity
+from graphmend import Adaptation, Gate, GraphMendError, Identity
+from graphmend.adapters import Adapter, Align, Impute, Purify, Reweight
 from graphmend.cards import SourceCard, card
 
 __all__ = ["METHODS", "VERSIONS", "Method", "card_of", "method_for", "names", "version_of"]
@@ -27,12 +28,23 @@ __all__ = ["METHODS", "VERSIONS", "Method", "card_of", "method_for", "names", "v
 Method = Callable[[nn.Module, Data, SourceCard | None, int], Adaptation]
 
 
-def _identity(model: nn.Module, data: Data, card: SourceCard | None, seed: int) -> Adaptation:
-    return Identity()(model, data, seed=seed)
+def _with_card(adapter: Adapter) -> Method:
+    return lambda model, data, card, seed: adapter(model, data, card=card, seed=seed)
+
+
+def _without_card(adapter: Adapter) -> Method:
+    return lambda model, data, card, seed: adapter(model, data, seed=seed)
 
 
 METHODS: dict[str, Method] = {
-    "identity": _identity,
+    "identity": _without_card(Identity()),
+    "impute": _with_card(Impute()),
+    "align": _with_card(Align()),
+    "impute, align": _with_card(Impute() >> Align()),
+    "purify": _with_card(Purify()),
+    "reweight": _with_card(Reweight()),
+    "gate": _with_card(Gate()),
+    "gate, blind": _without_card(Gate()),
 }
 VERSIONS: dict[str, str] = {}
 """The version of a method, ``"1"`` if it is not here."""

@@ -58,12 +58,12 @@ def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
         return Finding(f"left alone: {reason}", logits=before.logits)
     rows = abnormal_rows(task.data.x, card)
     share = float(rows.double().mean())
-    if share < FEW_ROWS:
-        attack = _excess_edges(case, before, log)
-        if attack is not None:
-            return attack
+    edges = _excess_edges(case, before, log) if share < FEW_ROWS else None
+    if edges is not None and edges.menders:
+        return edges
     repaired = _abnormal_rows(case, before, rows, share, log)
-    return _shift(case, before, repaired, log)
+    found = _shift(case, before, repaired, log)
+    return edges if edges is not None and not found.menders and found.proposal is None else found
 
 
 def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
