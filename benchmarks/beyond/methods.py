@@ -40,11 +40,11 @@ METHODS: dict[str, Method] = {
     "identity": _without_card(Identity()),
     "impute": _with_card(Impute()),
     "align": _with_card(Align()),
-    "impute, align": _with_card(Impute() >> Align()),
+    "impute-align": _with_card(Impute() >> Align()),
     "purify": _with_card(Purify()),
     "reweight": _with_card(Reweight()),
     "gate": _with_card(Gate()),
-    "gate, blind": _without_card(Gate()),
+    "gate-blind": _without_card(Gate()),
 }
 VERSIONS: dict[str, str] = {}
 """The version of a method, ``"1"`` if it is not here."""
