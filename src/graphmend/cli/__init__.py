@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from graphmend.cli.card import card
 from graphmend.cli.data import data_app
 from graphmend.cli.demo import demo
 from graphmend.cli.info import info
@@ -18,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, mend, train, info):
+for command in (demo, mend, card, train, info):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

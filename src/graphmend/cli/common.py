@@ -12,6 +12,8 @@ import torch
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from torch import nn
+from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, require
 
@@ -72,6 +74,14 @@ def device_of(name: str) -> torch.device:
         count = torch.cuda.device_count()
         require((device.index or 0) < count, f"there is no device {name!r}, only {count} GPUs; use 'cpu'")
     return device
+
+
+def for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
+    """Features in the model's floating-point type, all on one device."""
+    kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
+    if len(kinds) == 1:
+        data.x = data.x.to(kinds.pop())
+    return data.to(device)
 
 
 def parse_budget(text: str) -> float | int:

@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmend.adapters import ADAPTERS
+from graphmend.cards import SourceCard
+from graphmend.cli.card_files import card_facts
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.registry import DATASETS
-from graphmend.errors import listed
+from graphmend.errors import GraphMendError, listed, require
 from graphmend.io.files import read_safetensors
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import device_name, provenance
@@ -26,7 +28,7 @@ from graphmend.transforms import VIEWS
 
 @reported
 def info(
-    path: Annotated[Path | None, typer.Argument(help="A graph, a checkpoint or a patch.")] = None,
+    path: Annotated[Path | None, typer.Argument(help="A graph, a checkpoint, a source card or a patch.")] = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -49,18 +51,30 @@ def _installation(device: torch.device) -> dict[str, Any]:
         **provenance(device),
         "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
         "backbones": listed(BACKBONES),
-        "adapters": listed(ADAPTERS),
+        "adapters": listed((*ADAPTERS, "gate")),
         "surrogates": listed(SURROGATES),
         "views": listed(VIEWS),
         "data sets": listed(DATASETS),
     }
 
 
+def _own_file(path: Path, text: str) -> dict[str, Any]:
+    """A source card or a patch."""
+    try:
+        header: Any = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise GraphMendError(f"the header of {path} is damaged ({error}); write the file again") from error
+    require(isinstance(header, dict), f"the header of {path} is damaged; write the file again")
+    if str(header.get("format")).startswith("graphmend-card"):
+        return {"kind": "source card", **card_facts(SourceCard.load(path))}
+    return {"kind": "patch", **header}
+
+
 def _describe(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         tensors, header = read_safetensors(path)
         if "graphmend" in header:
-            return {"kind": "patch", **json.loads(header["graphmend"])}
+            return _own_file(path, header["graphmend"])
         kind = "GraphMend model" if header.get("format", "").startswith("graphmend-model") else "weights"
         return {"kind": kind, **header, "parameters": sum(t.numel() for t in tensors.values())}
     data = load_graph(path)

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
-import logging
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 from torch import nn
 from torch_geometric.data import Data
 
 import graphmend
-from graphmend.adapters import ADAPTERS, Adapter, GTrans, Identity
-from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, parse_budget, reported
-from graphmend.errors import UnsupportedLayerError, choose, listed, require
+from graphmend.adapters import Identity
+from graphmend.cli import mend_options as options
+from graphmend.cli.card_files import Card, card_of_graphs, find_card
+from graphmend.cli.common import (
+    Device,
+    JsonFlag,
+    Quiet,
+    Seed,
+    device_of,
+    for_model,
+    log_to_stderr,
+    parse_budget,
+    reported,
+)
+from graphmend.cli.labels import labels_digest, read_labels, settle
+from graphmend.cli.mend_tables import print_reports, print_verdicts
+from graphmend.cli.methods import GATE, adapt, adapter_of, applying
+from graphmend.errors import require
 from graphmend.graph.limits import Limits
 from graphmend.io.files import check_folder, digest, write_arrays, write_text
 from graphmend.io.graph_files import load_graph, save_graph
@@ -27,82 +40,76 @@ from graphmend.metrics import predictions, scores
 from graphmend.nn.checkpoint import load_any_model
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
-from graphmend.surrogates import SURROGATES, Supervised, Surrogate
-from graphmend.transforms import VIEWS, view_of
+
+WITHOUT_CARD = ("gtrans", "identity")
+"""Adapters that do not look at a source card."""
 
 
 @reported
 def mend(
-    graph: Annotated[
-        list[Path], typer.Option(help="Graph to mend, .npz (x, edge_index, ...) or a saved PyG Data; may be repeated.")
-    ],
-    out: Annotated[Path, typer.Option(help="Directory for the results.")],
-    model: Annotated[Path | None, typer.Option(help="Checkpoint written by 'graphmend train'.")] = None,
-    factory: Annotated[
-        str | None, typer.Option(help="package.module:function that builds your own model; needs --weights.")
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Your model's state_dict as safetensors.")] = None,
-    adapter: Annotated[str, typer.Option(help=f"Method: {listed(ADAPTERS)}.")] = "gtrans",
-    surrogate: Annotated[str, typer.Option(help=f"Surrogate loss: {listed(SURROGATES)}.")] = "contrastive",
-    view: Annotated[str, typer.Option(help=f"Augmentation of the contrastive loss: {listed(VIEWS)}.")] = "drop_edge",
-    label_mask: Annotated[
-        str | None, typer.Option(help="Mask in the graph file whose labels may be used, such as train_mask.")
-    ] = None,
-    surrogate_weight: Annotated[float, typer.Option(help="Weight of the surrogate beside known labels.")] = 0.01,
-    steps: Annotated[int, typer.Option(help="Steps in all.")] = 10,
-    feature_steps: Annotated[int, typer.Option(help="Feature steps per cycle; 0 keeps the features.")] = 4,
-    edge_steps: Annotated[int, typer.Option(help="Edge steps per cycle; 0 keeps the edges.")] = 1,
-    lr_feature: Annotated[
-        float,
-        typer.Option(help="How far a feature step goes, in standard deviations of each column; see --feature-scale."),
-    ] = 1e-3,
-    feature_scale: Annotated[
-        str,
-        typer.Option(
-            help="relative: --lr-feature counts standard deviations of each column in the graph, so units do not"
-            " matter. absolute: it is in the features' own units, as in the paper."
-        ),
-    ] = "relative",
-    lr_edge: Annotated[float, typer.Option(help="Learning rate of the edge flips.")] = 0.1,
-    budget: Annotated[str, typer.Option(help="Edges that may flip: a fraction (0.05) or a count (100).")] = "0.05",
-    num_samples: Annotated[int, typer.Option(help="Discrete graphs to draw.")] = 5,
-    edge_update: Annotated[str, typer.Option(help="adam, sign or gradient.")] = "adam",
-    space: Annotated[str, typer.Option(help="existing edges, or random_block to add edges too.")] = "existing",
-    directed: Annotated[str, typer.Option(help="Directed edges: delete, or reverse as the released code.")] = "delete",
-    embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds per graph after which no step is begun.")] = None,
-    minimum: Annotated[float | None, typer.Option(help="Lowest feature value.")] = None,
-    maximum: Annotated[float | None, typer.Option(help="Highest feature value.")] = None,
-    binary: Annotated[bool, typer.Option("--binary", help="All features stay 0 or 1.")] = False,
-    mode: Annotated[str, typer.Option(help="auto, or eager to compute the plain, slower way.")] = "auto",
+    context: typer.Context,
+    graph: options.Graphs,
+    out: options.Out = None,
+    model: options.Model = None,
+    factory: options.Factory = None,
+    weights: options.Weights = None,
+    adapter: options.Method = GATE,
+    embedding: options.Embedding = None,
+    mode: options.Mode = "auto",
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
+    card: options.CardFile = None,
+    source: options.Source = None,
+    no_card: options.NoCard = False,
+    verdict_only: options.VerdictOnly = False,
+    questions: options.Questions = 0,
+    labels: options.Labels = None,
+    minimum: options.Minimum = None,
+    maximum: options.Maximum = None,
+    binary: options.Binary = False,
+    surrogate: options.SurrogateName = "contrastive",
+    view: options.View = "drop_edge",
+    label_mask: options.LabelMask = None,
+    surrogate_weight: options.SurrogateWeight = 0.01,
+    steps: options.Steps = 10,
+    feature_steps: options.FeatureSteps = 4,
+    edge_steps: options.EdgeSteps = 1,
+    lr_feature: options.LrFeature = 1e-3,
+    feature_scale: options.FeatureScale = "relative",
+    lr_edge: options.LrEdge = 0.1,
+    budget: options.Budget = "0.05",
+    num_samples: options.NumSamples = 5,
+    edge_update: options.EdgeUpdate = "adam",
+    space: options.Space = "existing",
+    directed: options.Directed = "delete",
+    time_limit: options.TimeLimit = None,
 ) -> None:
-    """Mend graphs for a trained model; labels are not needed.
+    """Mend graphs for a trained model, where there is something to mend; labels are not needed.
+
+    The gate compares each graph with what the model saw in training, as the source card has it, and says what it did
+    and why; a graph that is as it should be is left alone. --verdict-only shows all evidence and writes nothing.
 
     For each graph NAME these files are written: NAME.npz (the mended graph), NAME.predictions.npz,
-    NAME.patch.safetensors (the change; graphmend.Patch.load(...).revert takes it back) and NAME.json. Graphs that were
-    already mended with the same settings are skipped. Arrays frozen_nodes, frozen_columns and frozen_edges in a graph
-    mark what must not change.
+    NAME.patch.safetensors (the change; graphmend.Patch.load(...).revert takes it back) and NAME.json (the verdict and
+    all settings). Graphs that were already mended with the same settings and the same card are skipped. Arrays
+    frozen_nodes, frozen_columns and frozen_edges in a graph mark what must not change.
     """
     log_to_stderr(quiet)
     where = device_of(device)
-    names = [path.stem for path in graph]
-    require(len(set(names)) == len(names), f"two graphs have the same file name ({', '.join(names)}); rename one")
-    clash = [path for path in graph if (out / f"{path.stem}.npz").resolve() == path.resolve()]
-    require(not clash, f"the result would overwrite the graph {clash[0] if clash else ''}; choose another --out")
-    check_folder(out)
-    net = load_any_model(model, factory=factory, weights=weights).to(where)
-    settings: dict[str, Any] = {
+    gtrans: dict[str, Any] = {
+        "surrogate": surrogate,
+        "view": view,
+        "label_mask": label_mask,
+        "surrogate_weight": surrogate_weight,
         "steps": steps,
         "feature_steps": feature_steps,
         "edge_steps": edge_steps,
         "lr_feature": lr_feature,
         "feature_scale": feature_scale,
         "lr_edge": lr_edge,
-        "budget": parse_budget(budget),
+        "budget": budget,
         "num_samples": num_samples,
         "edge_update": edge_update,
         "space": space,
@@ -110,74 +117,102 @@ def mend(
         "embedding": embedding,
         "time_limit": time_limit,
     }
-    spec = {"surrogate": surrogate, "view": view, "label_mask": label_mask, "surrogate_weight": surrogate_weight}
-    _adapter(adapter, _surrogate(spec, None), settings)  # complain before any graph is read
-    graphs = [_for_model(load_graph(path), net, where) for path in graph]
+    chosen = applying(adapter, gtrans, context)
+    if "budget" in chosen:
+        chosen["budget"] = parse_budget(budget)
+    _check_request(adapter, graph, out, verdict_only, {"--questions": questions, "--labels": labels})
+    answers = None if labels is None else read_labels(labels)
+    net = load_any_model(model, factory=factory, weights=weights).to(where)
+    adapter_of(adapter, chosen)  # complain before any graph is read
+    known = _card(net, model or weights, card, source or [], no_card, adapter, embedding, where)
+    graphs = [for_model(load_graph(path), net, where) for path in graph]
+    for data in graphs:
+        known.check(net, data)
+    bounds: dict[str, Any] = {"minimum": minimum, "maximum": maximum, "binary": binary}
+    asked = {"questions": questions, "labels": None if answers is None else labels_digest(answers)}
+    settings = {"adapter": adapter, **chosen, **bounds, "seed": seed, "mode": mode, "card": known.digest, **asked}
+
+    def mended(data: Data) -> tuple[Adaptation, dict[str, Any]]:
+        method = adapter_of(adapter, chosen, data)
+        call = {"limits": _limits(data, **bounds), "seed": seed, "mode": mode, "progress": not quiet and not json_}
+        result = adapt(method, net, data, card=known.card, **call)
+        if answers is not None and labels is not None:
+            result = settle(result, answers, labels)
+        nodes = result.questions(questions).tolist() if questions else None
+        return result, {"questions": nodes, "card": known.summary()}
+
     reports = []
     for path, data in zip(graph, graphs, strict=True):
-        bounds: dict[str, Any] = {"minimum": minimum, "maximum": maximum, "binary": binary}
         record = {
             "graph": path.name,
             "fingerprint": fingerprint_of(data),
             "arrays": fingerprint({name: value for name, value in data.to_dict().items() if torch.is_tensor(value)}),
             "model": digest(net.state_dict(), f"{net} {getattr(net, 'config', factory)}"),
             "graphmend": graphmend.__version__,
-            "settings": {"adapter": adapter, **settings, **spec, **bounds, "seed": seed, "mode": mode},
+            "settings": settings,
         }
+        if out is None or verdict_only:
+            result, more = mended(data)
+            reports.append({"graph": path.name, **result.summary(), **more})
+            continue
         target = out / f"{path.stem}.json"
         report = _done(target, record)
         if report is None:
-            method = _adapter(adapter, _surrogate(spec, data), settings)
-            call = {"limits": _limits(data, **bounds), "seed": seed, "mode": mode, "progress": not quiet and not json_}
-            result = _adapt(method, net, data, **call)
-            report = {**record, **_report(result, net, data), "provenance": provenance(where)}
+            result, more = mended(data)
+            report = {**record, **_report(result, net, data), **more, "provenance": provenance(where)}
             _write(result, out, path.stem)
             write_text(target, json.dumps(report, indent=2) + "\n")
         reports.append(report)
     if json_:
         typer.echo(json.dumps(reports))
+    elif verdict_only:
+        print_verdicts(Console(), reports, known.origin, quiet)
     elif not quiet:
-        Console().print(_mend_table(reports, out))
+        print_reports(Console(), reports, known.origin, str(out), has_verdicts=adapter == GATE)
 
 
-def _adapter(name: str, surrogate: Surrogate, settings: dict[str, Any]) -> Adapter:
-    """The method with those of the settings that it has."""
-    kind = choose("adapter", name, ADAPTERS)
-    known: list[str] = [field.name for field in fields(kind)] if is_dataclass(kind) else []
-    return kind(**{key: value for key, value in {"surrogate": surrogate, **settings}.items() if key in known})
+def _check_request(
+    adapter: str, graphs: list[Path], out: Path | None, verdict_only: bool, asked: dict[str, Any]
+) -> None:
+    """Raise, before any file is read, if options contradict each other or results cannot be written."""
+    for flag, value in {"--verdict-only": verdict_only, **asked}.items():
+        require(
+            not value or adapter == GATE, f"{flag} asks for a verdict, and --adapter {adapter} gives none; drop one"
+        )
+    one = len(graphs) == 1 or not asked["--labels"]
+    require(one, f"--labels {asked['--labels']} is about one graph, but there are {len(graphs)}; mend one at a time")
+    if verdict_only:
+        return
+    require(out is not None, "there is no place for the results; give --out, or --verdict-only to write nothing")
+    assert out is not None
+    names = [path.stem for path in graphs]
+    require(len(set(names)) == len(names), f"two graphs have the same file name ({', '.join(names)}); rename one")
+    clash = [path for path in graphs if (out / f"{path.stem}.npz").resolve() == path.resolve()]
+    require(not clash, f"the result would overwrite the graph {clash[0] if clash else ''}; choose another --out")
+    check_folder(out)
 
 
-def _adapt(adapter: Adapter, net: nn.Module, data: Data, **call: Any) -> Adaptation:
-    """Mend; where a layer cannot take edge weights, the features alone."""
-    try:
-        return adapter(net, data, **call)
-    except UnsupportedLayerError as error:
-        has_both = isinstance(adapter, GTrans) and adapter.feature_steps > 0
-        require(has_both, str(error).replace("edge_steps=0", "--edge-steps 0 with --feature-steps"))
-        assert isinstance(adapter, GTrans)
-        logging.getLogger(__name__).warning("mending features only: %s", error)
-        return replace(adapter, edge_steps=0)(net, data, **call)
-
-
-def _for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
-    """Features in the model's floating-point type, all on one device."""
-    kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
-    if len(kinds) == 1:
-        data.x = data.x.to(kinds.pop())
-    return data.to(device)
-
-
-def _surrogate(spec: dict[str, Any], data: Data | None) -> Surrogate:
-    kind: Any = choose("surrogate", spec["surrogate"], SURROGATES)
-    takes_view = is_dataclass(kind) and any(field.name == "view" for field in fields(kind))
-    loss: Surrogate = kind(view_of(spec["view"])) if takes_view else kind()
-    name = spec["label_mask"]
-    if name is None or data is None:
-        return loss
-    mask = data.get(name)
-    require(mask is not None, f"the graph has no mask {name!r}; it has {listed(data.keys())}")
-    require(data.get("y") is not None, f"--label-mask {name} needs labels, but the graph has no y")
-    return Supervised(mask) + float(spec["surrogate_weight"]) * loss
+def _card(
+    net: nn.Module,
+    checkpoint: Path | None,
+    given: Path | None,
+    source: list[Path],
+    no_card: bool,
+    adapter: str,
+    embedding: str | None,
+    device: torch.device,
+) -> Card:
+    """The card that was asked for, made or found."""
+    if adapter in WITHOUT_CARD:
+        useless = ["--card"] * (given is not None) + ["--source"] * bool(source)
+        require(not useless, f"--adapter {adapter} has no use for a source card; leave out {' and '.join(useless)}")
+        return Card(None, f"no source card, for which {adapter} has no use")
+    if source:
+        wanted = "--card" if given is not None else "--no-card"
+        require(given is None and not no_card, f"--source makes a card on the way; leave out {wanted}")
+        made = card_of_graphs(net, source, device, embedding)
+        return Card(made, f"source card made from {', '.join(map(str, source))}")
+    return find_card(checkpoint, given, no_card)
 
 
 def _limits(data: Data, *, minimum: float | None, maximum: float | None, binary: bool) -> Limits:
@@ -222,19 +257,3 @@ def _done(path: Path, record: dict[str, Any]) -> dict[str, Any] | None:
     same = isinstance(stored, dict) and all(stored.get(key) == json.loads(json.dumps(record[key])) for key in record)
     parts = (".npz", ".predictions.npz", ".patch.safetensors")
     return stored if same and all(path.with_name(path.stem + part).exists() for part in parts) else None
-
-
-def _mend_table(reports: list[dict[str, Any]], out: Path) -> Table:
-    table = Table(title=f"Mended graphs in {out}")
-    for column in ("graph", "loss", "rows changed", "edge entries removed", "added", "test accuracy", "seconds"):
-        table.add_column(column, justify="left" if column == "graph" else "right")
-    for report in reports:
-        first, last = report["loss_first"], report["loss_last"]
-        loss = "-" if first is None else f"{first:.4f} → {last:.4f}"
-        test = report.get("test")
-        accuracy = f"{test['before']['accuracy']:.3f} → {test['after']['accuracy']:.3f}" if test else "no test_mask"
-        cells = [report[key] for key in ("feature_rows_changed", "edge_entries_removed", "edge_entries_added")]
-        table.add_row(report["graph"], loss, *map(str, cells), accuracy, f"{report['seconds']:.2f}")
-        if report["reason"]:
-            table.add_row("", f"left as it was: {report['reason']}", *[""] * 5)
-    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,12 @@ from rich.table import Table
 from torch import nn
 from torch_geometric.data import Data
 
+from graphmend.cards import card
+from graphmend.cli.card_files import card_beside
 from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.registry import load
 from graphmend.datasets.splits import Splits, node_mask
-from graphmend.errors import listed, require
+from graphmend.errors import GraphMendError, listed, require
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import provenance
 from graphmend.metrics import scores
@@ -43,7 +46,11 @@ def train(
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Train a backbone by plain empirical risk minimisation and save the best validation epoch."""
+    """Train a backbone by plain empirical risk minimisation and save the best validation epoch.
+
+    Beside the checkpoint NAME.safetensors, NAME.card.safetensors is written: the source card, by which 'graphmend mend'
+    tells whether a new graph is like those the model was trained on. See 'graphmend card --help'.
+    """
     log_to_stderr(quiet)
     where = device_of(device)
     splits = _splits(dataset, graph, seed, data_dir).to(where)
@@ -61,19 +68,30 @@ def train(
     trainer = ERM(lr=lr, weight_decay=weight_decay, epochs=epochs, optimizer="adam", seed=seed)
     trainer(net, splits, progress=not quiet and not json_)
     save_model(net, out)
-    report: dict[str, Any] = {"model": str(out), "backbone": backbone}
+    card_file = _write_card(net, splits.train, card_beside(out), seed)
+    report: dict[str, Any] = {"model": str(out), "card": card_file, "backbone": backbone}
     for name, part in (("train", splits.train), ("validation", splits.val), ("test", splits.test)):
         report[name] = _scores(net, part)
     report["provenance"] = provenance(where, seed=seed)
     if json_:
         typer.echo(json.dumps(report))
     elif not quiet:
-        table = Table(title=f"{backbone} trained, written to {out}")
+        table = Table(title=f"{backbone} trained, written to {out}", caption=f"source card: {card_file or 'none'}")
         for column in ("nodes", "accuracy", "macro-F1"):
             table.add_column(column)
         for name in ("train", "validation", "test"):
             table.add_row(name, f"{report[name]['accuracy']:.3f}", f"{report[name]['macro_f1']:.3f}")
         Console().print(table)
+
+
+def _write_card(net: nn.Module, graphs: list[Data], path: Path, seed: int) -> str | None:
+    """Where the source card was written; a model for which none can be made is still a trained model."""
+    try:
+        card(net, graphs, seed=seed).save(path)
+    except GraphMendError as error:
+        logging.getLogger(__name__).warning("the model was saved, but there is no source card: %s", error)
+        return None
+    return str(path)
 
 
 @torch.no_grad()

@@ -1,0 +1,103 @@
+"""Source cards as files: where they lie, which one goes with a model, and what they hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.cards import SourceCard
+from graphmend.cards import card as make_card
+from graphmend.cli.common import for_model
+from graphmend.errors import GraphMendError, require
+from graphmend.io.files import digest
+from graphmend.io.graph_files import load_graph
+
+SUFFIX = ".card.safetensors"
+
+
+class Card(NamedTuple):
+    """A source card and where it comes from, in words for a person; without a card, what to do about it."""
+
+    card: SourceCard | None
+    origin: str
+
+    @property
+    def digest(self) -> str | None:
+        """A digest of everything on the card."""
+        return None if self.card is None else card_digest(self.card)
+
+    def summary(self) -> dict[str, str | None]:
+        """Ready for JSON."""
+        return {"origin": self.origin, "digest": self.digest}
+
+    def check(self, net: nn.Module, data: Data) -> None:
+        """Raise unless the card belongs to this model and fits the graph."""
+        if self.card is None:
+            return
+        try:
+            self.card.check(net, data)
+        except GraphMendError as error:
+            remedy = "make one with 'graphmend card', or mend without one with --no-card"
+            raise GraphMendError(f"{self.origin}: {str(error).partition('; make ')[0]}; {remedy}") from error
+
+
+def card_beside(checkpoint: Path) -> Path:
+    """Where the card of a checkpoint lies: ``gcn.card.safetensors`` beside ``gcn.safetensors``."""
+    return checkpoint.with_name(checkpoint.stem + SUFFIX)
+
+
+def card_of_graphs(net: nn.Module, graphs: list[Path], device: torch.device, embedding: str | None) -> SourceCard:
+    """A card made from the graphs a model was trained on."""
+    return make_card(net, [for_model(load_graph(path), net, device) for path in graphs], embedding=embedding)
+
+
+def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> Card:
+    """The card that was asked for, or the one beside the checkpoint, unless there shall be none.
+
+    Args:
+        checkpoint: The checkpoint or the weights of the model.
+        given: A card file that was asked for.
+        forbidden: Whether there shall be none.
+    """
+    require(given is None or not forbidden, f"--no-card and --card {given} contradict each other; leave one out")
+    if given is not None:
+        return Card(SourceCard.load(given), f"source card {given}")
+    if forbidden:
+        return Card(None, "no source card, as asked for")
+    beside = None if checkpoint is None else card_beside(checkpoint)
+    if beside is not None and beside.is_file():
+        return Card(SourceCard.load(beside), f"source card {beside}, found beside the model")
+    return Card(None, "no source card; with one far more can be told: make it with 'graphmend card'")
+
+
+def card_digest(card: SourceCard) -> str:
+    """A digest of everything on a card."""
+    values = {field.name: getattr(card, field.name) for field in fields(card)}
+    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    return digest(tensors, json.dumps({name: values[name] for name in values if name not in tensors}, sort_keys=True))
+
+
+def card_facts(card: SourceCard) -> dict[str, Any]:
+    """What a card holds, ready for JSON."""
+    return {
+        "nodes": card.nodes,
+        "features": card.column_mean.numel(),
+        "classes": card.prior.numel(),
+        "class shares": [round(float(share), 4) for share in card.prior],
+        "first layer units": card.first_mean.numel(),
+        "embedding units": card.z_mean.numel(),
+        "noise level": card.noise,
+        "nodes of the noise level": card.noise_nodes,
+        "temperature": card.temperature,
+        "edges per node": card.edges_per_node,
+        "edges within a class": card.homophily,
+        "agreement with centroids": card.agreement,
+        "model": card.model,
+        "digest": card_digest(card),
+    }
