@@ -105,7 +105,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "embedding": (lambda: mend(model(), graph(), GTrans(embedding="nope")), "has no module 'nope'"),
     "not a model": (lambda: mend(len, graph()), "must be a torch.nn.Module (got builtin_function_or_method)"),
     "duplicates": (
-        lambda: mend(model(), graph(edge_index=torch.tensor([[0, 1, 0], [1, 0, 1]]))),
+        lambda: mend(model(), graph(edge_index=torch.tensor([[0, 1, 0], [1, 0, 1]])), GTrans()),
         "lists 1 edges more than once, first 0 -> 1",
     ),
 }
@@ -211,6 +211,10 @@ def wrong_header(folder: Path) -> Path:
     return folder / "wrong.safetensors"
 
 
+def gtrans(folder: Path, *more: str) -> list[str]:
+    return ["--model", str(checkpoint(folder)), "--adapter", "gtrans", *more]
+
+
 MODELS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no model": (lambda d: [], "give a checkpoint, or both a factory and weights"),
     "missing": (lambda d: ["--model", str(d / "none")], "there is no file"),
@@ -226,17 +230,17 @@ MODELS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         lambda d: ["--factory", "their_gcn:build", "--weights", str(foreign_safetensors(d))],
         "do not fit the model of their_gcn:build",
     ),
-    "budget": (lambda d: ["--model", str(checkpoint(d)), "--budget", "1.3"], "(got 1.3)"),
-    "budget text": (lambda d: ["--model", str(checkpoint(d)), "--budget", "many"], "(got 'many')"),
-    "steps": (lambda d: ["--model", str(checkpoint(d)), "--steps", "-1"], "(got -1)"),
-    "surrogate": (lambda d: ["--model", str(checkpoint(d)), "--surrogate", "x"], "unknown surrogate 'x'"),
+    "budget": (lambda d: gtrans(d, "--budget", "1.3"), "(got 1.3)"),
+    "budget text": (lambda d: gtrans(d, "--budget", "many"), "(got 'many')"),
+    "steps": (lambda d: gtrans(d, "--steps", "-1"), "(got -1)"),
+    "surrogate": (lambda d: gtrans(d, "--surrogate", "x"), "unknown surrogate 'x'"),
     "adapter": (
         lambda d: ["--model", str(checkpoint(d)), "--adapter", "x"],
         "unknown adapter 'x'; choose one of",
     ),
     "mode": (lambda d: ["--model", str(checkpoint(d)), "--mode", "x"], "unknown mode 'x'; choose one of auto, eager"),
-    "view": (lambda d: ["--model", str(checkpoint(d)), "--view", "x"], "unknown view 'x'; choose one of drop_edge"),
-    "label mask": (lambda d: ["--model", str(checkpoint(d)), "--label-mask", "m"], "the graph has no mask 'm'"),
+    "view": (lambda d: gtrans(d, "--view", "x"), "unknown view 'x'; choose one of drop_edge"),
+    "label mask": (lambda d: gtrans(d, "--label-mask", "m"), "the graph has no mask 'm'"),
     "device": (lambda d: ["--model", str(checkpoint(d)), "--device", "tpu"], "unknown device 'tpu'"),
     "gpu": (lambda d: ["--model", str(checkpoint(d)), "--device", "cuda:99"], "there is no device 'cuda:99'"),
     "overwrite": (lambda d: ["--model", str(checkpoint(d)), "--out", str(d)], "would overwrite the graph"),

@@ -35,8 +35,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mend(work: Path, out: Path, *more: str) -> list[str]:
+    """By GTrans; the gate is in test_cli_gate.py."""
     return [
         "mend",
+        "--adapter",
+        "gtrans",
         "--model",
         str(work / "gcn.safetensors"),
         "--graph",
@@ -48,7 +51,7 @@ def mend(work: Path, out: Path, *more: str) -> list[str]:
 
 
 def test_every_command_has_the_common_options_and_teaches() -> None:
-    for command in ("demo", "mend", "train", "info"):
+    for command in ("demo", "mend", "card", "train", "info"):
         result = run(app, [command, "--help"], env={"COLUMNS": "200"})
         assert result.exit_code == 0
         for option in ("--json", "--seed", "--device", "--quiet"):
@@ -60,6 +63,7 @@ def test_train_reports_scores_as_json(tmp_path: Path) -> None:
     command = ["train", "--dataset", "wine", "--backbone", "appnp", "--epochs", "30", "--out", str(out), "--json"]
     report = json.loads(run(app, command).stdout)
     assert out.exists() and report["test"]["accuracy"] > 0.8
+    assert report["card"] == str(tmp_path / "sub" / "model.card.safetensors") and Path(report["card"]).exists()
     assert report["provenance"]["torch"] == torch.__version__
 
 
@@ -133,7 +137,7 @@ def test_limits_from_the_command_line_and_from_the_file(work: Path, tmp_path: Pa
     data.frozen_nodes = torch.arange(data.num_nodes) < 50
     save_graph(tmp_path / "limited.npz", data)
     command = mend(work, tmp_path / "out", "--minimum", "-1", "--maximum", "2", "-q")
-    command[4] = str(tmp_path / "limited.npz")
+    command[command.index("--graph") + 1] = str(tmp_path / "limited.npz")
     assert run(app, command).exit_code == 0
     mended = load_graph(tmp_path / "out" / "limited.npz")
     assert torch.equal(mended.x[:50], data.x[:50])
@@ -147,7 +151,7 @@ def test_ones_own_model_through_a_factory(work: Path, tmp_path: Path, monkeypatc
     save_file(GraphSAGE(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
     monkeypatch.chdir(tmp_path)
     command = ["mend", "--factory", "their_models:sage", "--weights", "w.safetensors"]
-    result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out", "--steps", "2"])
+    result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out"])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "out" / "one.npz").exists()
 
@@ -158,6 +162,7 @@ def test_info_tells_graphs_models_and_patches_apart(work: Path, tmp_path: Path) 
         work / "one.npz": "graph",
         work / "two.pt": "graph",
         work / "gcn.safetensors": "GraphMend model",
+        work / "gcn.card.safetensors": "source card",
         tmp_path / "one.patch.safetensors": "patch",
     }
     for path, kind in kinds.items():
@@ -188,7 +193,8 @@ def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> Non
 def test_changed_labels_and_masks_are_not_taken_for_the_same_work(work: Path, tmp_path: Path) -> None:
     data = load_graph(work / "one.npz")
     graph, out = tmp_path / "g.npz", tmp_path / "out"
-    command = ["mend", "--model", str(work / "gcn.safetensors"), "--graph", str(graph), "--out", str(out), "--json"]
+    command = ["mend", "--adapter", "gtrans", "--model", str(work / "gcn.safetensors"), "--json"]
+    command += ["--graph", str(graph), "--out", str(out)]
     reports = []
     for change in ("nothing", "y", "train_mask"):
         if change == "y":
@@ -212,7 +218,8 @@ def test_features_alone_are_mended_where_edges_cannot_be(
 
     save_file(EdgeCNN(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
     monkeypatch.chdir(tmp_path)
-    command = ["mend", "--factory", "edge_models:build", "--weights", "w.safetensors", "--steps", "2", "--json"]
+    command = ["mend", "--factory", "edge_models:build", "--weights", "w.safetensors", "--adapter", "gtrans"]
+    command += ["--steps", "2", "--json"]
     result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)[0]

@@ -102,6 +102,11 @@ class SourceCard:
 
     def nearest_class(self, z: Tensor) -> Tensor:
         """The class whose centroid is nearest to each row of an embedding."""
+        units = self.z_mean.numel()
+        require(
+            z.size(1) == units,
+            f"the embedding has {z.size(1)} units, but {units} on the source card; name the module it was made with",
+        )
         return nearest_centroid((z - self.z_mean) / self.z.unit, self.centroids)
 
     def noise_for(self, nodes: int) -> float:

@@ -76,12 +76,13 @@ def train(
     if json_:
         typer.echo(json.dumps(report))
     elif not quiet:
-        table = Table(title=f"{backbone} trained, written to {out}", caption=f"source card: {card_file or 'none'}")
+        table = Table(title=f"{backbone} trained")
         for column in ("nodes", "accuracy", "macro-F1"):
             table.add_column(column)
         for name in ("train", "validation", "test"):
             table.add_row(name, f"{report[name]['accuracy']:.3f}", f"{report[name]['macro_f1']:.3f}")
         Console().print(table)
+        typer.echo(f"model: {out}\nsource card: {card_file or 'none'}")
 
 
 def _write_card(net: nn.Module, graphs: list[Data], path: Path, seed: int) -> str | None:
