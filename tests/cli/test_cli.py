@@ -175,10 +175,38 @@ def test_demo_writes_json_and_plots(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report == json.loads((tmp_path / "demo.json").read_text())
-    assert {row["scenario"] for row in report["table"]} == {"shift", "abnormal features", "structure attack"}
-    assert all(row["after"] > row["before"] for row in report["table"])
+    rows = {row["scenario"]: row for row in report["table"]}
+    assert set(rows) == {"shift", "abnormal features", "structure attack"}
+    for row in rows.values():
+        assert row["after"] > row["before"], "GTrans"
+        assert row["gate"] >= row["before"] and row["gate_worse"] == 0
+        assert row["gate_clean"] == row["clean"], "clean graphs are left alone"
+        assert row["asked"] > row["after"] and 0 < row["labels"] <= 25, "a few labels settle it"
+    assert all(rows[name]["gate"] > rows[name]["after"] for name in ("shift", "abnormal features"))
+    for outcome in report["outcomes"]:
+        assert all(verdict.startswith("left alone: ") for verdict in outcome["clean_verdicts"])
+        assert (
+            len(outcome["verdicts"]) == len(outcome["clean_verdicts"]) == (3 if outcome["scenario"] == "shift" else 1)
+        )
     for name in ("accuracy.png", "embedding.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_shows_what_the_gate_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from graphmend.demo.run import Demo, Outcome
+
+    gated = {"gate": 90.0, "gate_clean": 95.0, "asked": 91.0, "labels": 6.0, "gate_seconds": 0.1}
+    said = {"verdicts": ["applied: [why]"], "clean_verdicts": ["left alone: all is well"]}
+    tuned = {"clean": 95.0, "before": 80.0, "after": 85.0, "chosen": {}, "seconds": 1.0}
+    scores = {"validation_before": 80.0, "validation_after": 85.0}
+    names = ("shift", "abnormal features", "structure attack")
+    outcomes = [Outcome(scenario=name, seed=4, **gated, **said, **tuned, **scores) for name in names]
+    command = sys.modules["graphmend.cli.demo"]
+    monkeypatch.setattr(command, "run_demo", lambda *_, **__: Demo(outcomes))
+    monkeypatch.setattr(command, "_demo_plots", lambda *_: [])
+    text = run(app, ["demo", "--out", str(tmp_path)], env={"COLUMNS": "150"}).output
+    assert "  shift: applied: [why]\n" in text and "  clean graph: left alone: all is well\n" in text
+    assert "Of 3 clean graphs it left 3 alone." in text and "90.0 ± 0.0" in text and "6 a graph" in text
 
 
 def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from graphmend.io.files import write_atomically
 if TYPE_CHECKING:
     from graphmend.demo.run import Demo
 
-GREY, RED, GREEN = "#9aa0a6", "#d1495b", "#2a9d8f"
+GREY, RED, BLUE, GREEN = "#9aa0a6", "#d1495b", "#5b8db8", "#2a9d8f"
+BARS = (
+    ("clean", "clean graph", GREY, ""),
+    ("before", "harmed graph", RED, ""),
+    ("after", "GTrans, tuned", BLUE, ""),
+    ("gate", "gate with a source card, no labels", GREEN, ""),
+    ("asked", "gate that may ask for a few labels", "#ffffff", "////"),
+)
+"""Column, label, colour and hatching of each bar."""
 
 
 def _pyplot() -> Any:
@@ -28,14 +36,14 @@ def _pyplot() -> Any:
 
 
 def accuracy_plot(demo: Demo, path: Path) -> None:
-    """Accuracy per scenario: clean, harmed and mended, one dot per seed."""
+    """Accuracy per scenario: clean, harmed, mended by GTrans and by the gate, one dot per seed."""
     plt = _pyplot()
     rows = demo.table()
-    figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
-    bars = [("clean", "clean graph", GREY), ("before", "harmed graph", RED), ("after", "mended graph", GREEN)]
-    for k, (key, label, colour) in enumerate(bars):
-        at = np.arange(len(rows)) + 0.27 * (k - 1)
-        axes.bar(at, [row[key] for row in rows], 0.25, label=label, color=colour, alpha=0.75)
+    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    for k, (key, label, colour, hatch) in enumerate(BARS):
+        at = np.arange(len(rows)) + 0.17 * (k - (len(BARS) - 1) / 2)
+        style = {"color": colour, "alpha": 0.75} if not hatch else {"color": colour, "edgecolor": GREEN, "hatch": hatch}
+        axes.bar(at, [row[key] for row in rows], 0.155, label=label, **style)
         for x, row in zip(at, rows, strict=True):
             values = [getattr(o, key) for o in demo.outcomes if o.scenario == row["scenario"]]
             axes.plot(np.full(len(values), x), values, "o", color="black", markersize=2.5, alpha=0.6)
@@ -44,12 +52,16 @@ def accuracy_plot(demo: Demo, path: Path) -> None:
             )
     lowest = min(o.before for o in demo.outcomes)
     axes.set_ylim(max(0.0, 10 * (lowest // 10) - 10), 104)
-    axes.set_xticks(np.arange(len(rows)), [row["scenario"] for row in rows])
+    axes.set_xticks(np.arange(len(rows)), [_with_labels(row) for row in rows])
     axes.set_ylabel("test accuracy (%)")
     axes.set_title(f"One frozen GCN, handwritten digits, {rows[0]['seeds']} seeds (dots)", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(frameon=False, fontsize=8, ncols=3, loc="outside lower center")
+    figure.legend(frameon=False, fontsize=8, ncols=len(BARS), loc="outside lower center", columnspacing=1.2)
     _save(figure, path)
+
+
+def _with_labels(row: dict[str, Any]) -> str:
+    return f"{row['scenario']}\n(hatched: {row['labels']:.0f} labels a graph)"
 
 
 def embedding_plot(demo: Demo, path: Path) -> None:
