@@ -57,7 +57,7 @@ class Outcome(Gated):
 
 @dataclass
 class Embeddings:
-    """Z of the scored nodes of the hardest test graph before and after mending, for a picture."""
+    """Z of the scored nodes of the hardest test graph before and after GTrans, for a picture."""
 
     scenario: str
     labels: Tensor

@@ -65,7 +65,7 @@ def _with_labels(row: dict[str, Any]) -> str:
 
 
 def embedding_plot(demo: Demo, path: Path) -> None:
-    """t-SNE of the embedding Z before and after mending, coloured by digit, one row per scenario."""
+    """t-SNE of the embedding Z before and after GTrans, coloured by digit, one row per scenario."""
     plt = _pyplot()
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
@@ -80,7 +80,7 @@ def embedding_plot(demo: Demo, path: Path) -> None:
         middle = len(points) // 2
         for axis, part, title in (
             (left, points[:middle], f"before, {embedding.accuracy_before:.1f} % right"),
-            (right, points[middle:], f"after, {embedding.accuracy_after:.1f} % right"),
+            (right, points[middle:], f"after GTrans, {embedding.accuracy_after:.1f} % right"),
         ):
             dots = axis.scatter(*part.T, c=embedding.labels[shown].numpy(), cmap="tab10", s=6, linewidths=0)
             axis.set_title(f"{embedding.scenario}: {title}", fontsize=9)
