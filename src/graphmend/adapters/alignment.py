@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphmend.cards.moments import Moments, moments
-from graphmend.engine.linear_maps import LinearMaps, RowGradient
-from graphmend.engine.low_rank import changed_features
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.low_rank import Leaves, changed_features
 
 __all__ = ["LowRankChange", "alignment"]
 
@@ -60,12 +61,13 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
     space = _Coordinates(first, base, weight)
     u = space.stretching()
     inside, shift, gain = torch.zeros_like(u), torch.zeros_like(target.mean), 1.0
-    best, least = space.change(inside, shift), target.distance(now)
+    change = space.change(inside, shift)
+    best, least = change, target.distance(now)
     for turn in range(ROUNDS):
         direction = u
         if turn < SMOOTH_ROUNDS:  # columns that vary too little are widened along what neighbourhoods share
             narrow = (now.std < target.std).repeat(space.copies)
-            direction = torch.where(narrow, space.widening(space.change(inside, shift)), u)
+            direction = torch.where(narrow, space.widening(None if turn == 0 else change), u)
         response = first(space.change(inside + direction, shift).of(base)) - h
         wanted = target.mean - now.mean
         inside = inside + direction * _factors(h, response, target.std).repeat(space.copies)
@@ -93,10 +95,10 @@ class _Coordinates:
 
     def __init__(self, first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor) -> None:
         self.first, self.base, width = first, base, weight.size(1)
-        self.rows = weight.t()
-        gradient = self._gradient(base.x)
-        if gradient.direct is None and gradient.weights is not None and gradient.weights.size(0) % width == 0:
-            self.rows = gradient.weights
+        self._start = self._narrow_gradient(Leaves(base))
+        self.rows = weight.t() if self._start is None else self._start.leaves.weights
+        if self.rows.size(0) % width:
+            self._start, self.rows = None, weight.t()
         self.copies = self.rows.size(0) // width
         self.inverse = _pseudo_inverse(self.rows)
         self.shift = _pseudo_inverse(weight.t())
@@ -109,35 +111,56 @@ class _Coordinates:
 
     def stretching(self) -> Tensor:
         """The direction that stretches every column around its mean."""
-        u = self.base.x @ self.rows.t()
+        if self._start is None:
+            u = self.base.x @ self.rows.t()
+        else:
+            u = torch.cat([product.detach() for product in self._start.leaves.products], dim=1)
         return u - u.mean(0)
 
-    def widening(self, change: LowRankChange) -> Tensor:
+    def widening(self, change: LowRankChange | None) -> Tensor:
         r"""The direction in which the least change widens the layer's output.
 
-        For a GCN this is :math:`\hat A^\top (h - \bar h)`. Hubs, which many neighbours
-        pull, move no further than twice a typical node.
+        For a GCN this is :math:`\hat A^\top (h - \bar h)`. Hubs, which many neighbours pull, move no further than twice
+        a typical node.
         """
-        direct, narrow, weights = self._gradient(change.added_to(self.base.x))[:3]
-        direction = torch.zeros_like(change.left[:, :-1])
-        if direct is None and narrow is not None and weights is not None and weights.shape == self.rows.shape:
-            direction = narrow
+        if self._start is None:
+            direction = self._wide_gradient(change) @ self.inverse.t()
+        elif change is None:
+            direction = self._start.gradient
         else:
-            if direct is not None:
-                direction = direction + direct @ self.inverse.t()
-            if narrow is not None and weights is not None:
-                direction = direction + narrow @ (weights @ self.inverse.t())
+            found = self._narrow_gradient(Leaves(self.base, change.left, change.right))
+            direction = self._start.gradient if found is None else found.gradient
         direction = direction - direction.mean(0)
         size = torch.linalg.vector_norm(direction / direction.std(0).clamp(min=1e-30), dim=1, keepdim=True)
         factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
         return direction * factor
 
-    def _gradient(self, x: Tensor) -> RowGradient:
-        """The gradient of half the layer's variance: straight for the features, and through its linear maps."""
-        maps = LinearMaps(x.detach().requires_grad_())
+    def _narrow_gradient(self, leaves: Leaves) -> _Gradient | None:
+        """The gradient of half the layer's variance for the products of the features, if it sees nothing else."""
         with torch.enable_grad():
-            h = self.first(changed_features(maps))
-            return maps.gradient(0.5 * (h - h.mean(0)).square().sum())
+            variance = _variance(self.first(leaves.features))
+            if not leaves.products or not variance.requires_grad:
+                return None
+            found = torch.autograd.grad(variance, leaves.products, allow_unused=True)
+        parts = [torch.zeros_like(p) if g is None else g for g, p in zip(found, leaves.products, strict=True)]
+        return _Gradient(leaves, torch.cat(parts, dim=1))
+
+    def _wide_gradient(self, change: LowRankChange | None) -> Tensor:
+        """The same for the features themselves."""
+        x = (self.base.x if change is None else change.added_to(self.base.x)).detach().clone().requires_grad_()
+        with torch.enable_grad():
+            variance = _variance(self.first(x))
+            gradient = torch.autograd.grad(variance, x, allow_unused=True)[0] if variance.requires_grad else None
+        return torch.zeros_like(x) if gradient is None else gradient
+
+
+class _Gradient(NamedTuple):
+    leaves: Leaves
+    gradient: Tensor
+
+
+def _variance(h: Tensor) -> Tensor:
+    return 0.5 * (h - h.mean(0)).square().sum()
 
 
 def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:

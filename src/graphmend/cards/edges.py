@@ -16,7 +16,7 @@ from graphmend.cards.rows import BLOCK, quantiles
 __all__ = ["edge_views", "fit", "grid_of", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
-PROJECTED = 128  # columns that wide features are projected to, for the neighbourhoods
+PROJECTED = 64  # columns that wide features are projected to, for the neighbourhoods
 
 
 @torch.no_grad()
@@ -28,19 +28,39 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
         hidden: The features in the coordinates of the first layer.
         edge_index: The edges.
     """
-    unit = _unit(x)
-    narrow = unit if x.size(1) <= PROJECTED else unit @ _projection(x)
+    size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
+    narrow = (x if x.size(1) <= PROJECTED else x @ _projection(x)) / size.unsqueeze(1)
     around = narrow.clone()
     for source, target in _blocks(edge_index, narrow.size(1)):
         around.index_add_(0, target, narrow.index_select(0, source))
+    small, once = _unit(hidden), _once(edge_index, x.size(0))
+    pairs = edge_index if once is None else edge_index[:, once[0]]
     parts = []
-    small = _unit(hidden)
-    for source, target in _blocks(edge_index, x.size(1)):
-        first = around.index_select(0, target) - narrow.index_select(0, source)
-        second = around.index_select(0, source) - narrow.index_select(0, target)
-        views = [_cosine(small[source], small[target]), _cosine(unit[source], unit[target])]
-        parts.append(torch.stack([*views, _cosine(_unit(first), _unit(second))]))
-    return torch.cat(parts, dim=1)
+    for source, target in _blocks(pairs, x.size(1)):
+        ends = [rows.index_select(0, end) for rows in (x, small, narrow, around) for end in (source, target)]
+        x_source, x_target, u_source, u_target, source_alone, target_alone, at_source, at_target = ends
+        similar = _dot(x_source, x_target) / (size[source] * size[target])
+        context = _dot(_unit(at_target - source_alone), _unit(at_source - target_alone))
+        parts.append(torch.stack([_dot(u_source, u_target), similar, context]))
+    views = torch.cat(parts, dim=1) if parts else x.new_zeros(3, 0)
+    return views if once is None else views[:, once[1]]
+
+
+def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
+    """The positions of the edges of an undirected graph, each once, and for every stored edge which of them it is."""
+    source, target = edge_index
+    forth, back = (source < target).nonzero().view(-1), (source > target).nonzero().view(-1)
+    if forth.numel() != back.numel() or forth.numel() == 0:
+        return None
+    key = torch.minimum(source, target) * nodes + torch.maximum(source, target)
+    forth, back = forth[key[forth].argsort()], back[key[back].argsort()]
+    if not torch.equal(key[forth], key[back]):
+        return None
+    loops = (source == target).nonzero().view(-1)
+    place = torch.empty_like(source)
+    place[forth] = place[back] = torch.arange(forth.numel(), device=source.device)
+    place[loops] = forth.numel() + torch.arange(loops.numel(), device=source.device)
+    return torch.cat([forth, loops]), place
 
 
 def grid_of(views: Tensor) -> Tensor:
@@ -75,7 +95,7 @@ def _unit(rows: Tensor) -> Tensor:
     return rows / norm.clamp(min=1e-12)
 
 
-def _cosine(first: Tensor, second: Tensor) -> Tensor:
+def _dot(first: Tensor, second: Tensor) -> Tensor:
     return (first * second).sum(1)
 
 

@@ -33,12 +33,12 @@ def row_statistics(x: Tensor, low: Tensor | None = None, high: Tensor | None = N
     """
     parts = []
     for block in in_blocks(x):
-        size = block.abs()
-        norm, largest = torch.linalg.vector_norm(block, dim=1), size.amax(1)
-        density = (size > 0).to(x.dtype).mean(1)
+        norm, columns = torch.linalg.vector_norm(block, dim=1), block.size(1)
+        largest = torch.maximum(block.amax(1), -block.amin(1))
+        density = torch.count_nonzero(block, dim=1).to(x.dtype) / columns
         outside = torch.zeros_like(norm)
         if low is not None and high is not None:
-            outside = ((block < low) | (block > high)).to(x.dtype).mean(1)
+            outside = torch.count_nonzero(block.clamp(low, high) != block, dim=1).to(x.dtype) / columns
         logs = [value.clamp(min=_TINY).log() for value in (norm, density, largest)]
         parts.append(torch.stack([*logs, outside], dim=1))
     return torch.cat(parts)

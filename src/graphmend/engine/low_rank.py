@@ -7,6 +7,7 @@ known. Trying out many changes of the same graph then costs as much as its hidde
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +16,13 @@ from torch import Tensor
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures
 
-__all__ = ["changed_features"]
+__all__ = ["Leaves", "changed_features"]
 
 
 class _LowRankMaps(LinearMaps):
     """The products of :math:`X + D R`, from those of :math:`X`."""
 
-    def __init__(self, base: LinearMaps, left: Tensor, right: Tensor) -> None:
+    def __init__(self, base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> None:
         self.base, self.left, self.right = base, left, right
         self._whole: Tensor | None = None
         super().__init__(base.x)
@@ -30,7 +31,9 @@ class _LowRankMaps(LinearMaps):
     def x(self) -> Tensor:
         """The features, written out."""
         if self._whole is None:
-            self._whole = torch.addmm(self.base.x, self.left, self.right)
+            self._whole = self.base.x
+            if self.left is not None and self.right is not None:
+                self._whole = torch.addmm(self.base.x, self.left, self.right)
         return self._whole
 
     @x.setter
@@ -42,14 +45,53 @@ class _LowRankMaps(LinearMaps):
         """A tensor of the same shape, type and device."""
         return self.base.x
 
+    @property
+    def is_written_out(self) -> bool:
+        """Whether somebody has looked at the features."""
+        return self._whole is not None
+
     def product(self, func: Callable[..., Tensor], *weights: Tensor) -> Tensor:
         """``func(x, *weights)``, where ``func`` is ``F.linear`` or ``torch.mm``."""
+        known = self.base.product(func, *weights)
+        if self.left is None or self.right is None:
+            return known
         first = weights[0].t() if func is F.linear else weights[0]
-        return torch.addmm(self.base.product(func, *weights), self.left, self.right @ first)
+        return torch.addmm(known, self.left, self.right @ first)
+
+
+class Leaves(_LowRankMaps):
+    """The same products as variables, to differentiate for them: gradients stay as narrow as the products."""
+
+    def __init__(self, base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> None:
+        super().__init__(base, left, right)
+        self._leaves: dict[Any, tuple[Tensor, Tensor]] = {}
+
+    def product(self, func: Callable[..., Tensor], *weights: Tensor) -> Tensor:
+        """The product as a variable."""
+        key = (func, *(id(weight) for weight in weights))
+        if key not in self._leaves:
+            with torch.no_grad():
+                out = super().product(func, *weights).detach().clone()
+            back = weights[0] if func is F.linear else weights[0].t()
+            self._leaves[key] = (out.requires_grad_(), back)
+        return self._leaves[key][0]
+
+    @property
+    def features(self) -> SharedFeatures:
+        """The features for a model to run on."""
+        return SharedFeatures.of(self)
+
+    @property
+    def products(self) -> list[Tensor]:
+        """All variables so far; empty if somebody has looked at the features, whose gradient would be lost."""
+        return [] if self.is_written_out else [leaf for leaf, _ in self._leaves.values()]
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of all products, one below the other, ``(widths, columns)``."""
+        return torch.cat([back for _, back in self._leaves.values()])
 
 
 def changed_features(base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> SharedFeatures:
     """Features for a model: those of ``base``, or those plus ``left @ right``."""
-    if left is None or right is None:
-        return SharedFeatures.of(base)
-    return SharedFeatures.of(_LowRankMaps(base, left, right))
+    return SharedFeatures.of(base if left is None or right is None else _LowRankMaps(base, left, right))

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm as GraphBatchNorm
 
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.low_rank import Leaves
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen.embedding import Call, Tap
 
@@ -110,14 +112,27 @@ def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tens
     For a layer :math:`\sum_k P_k X W_k + b` this is :math:`\sum_k \kappa_k W_k`, where :math:`\kappa_k` is the mean row
     sum of :math:`P_k`; for any other layer it is the derivative at the features.
     """
+    leaves = Leaves(LinearMaps(x))
     with torch.enable_grad():
+        mean = first_layer(leaves.features).mean(0)
+        if leaves.products and mean.requires_grad:
+            rows = torch.stack([_response(m, leaves.products) for m in mean])
+            return (rows @ leaves.weights).t().contiguous()
         shift = torch.zeros_like(x[:1]).requires_grad_()
         mean = first_layer(x + shift).mean(0)
         wanted = mean if mean.requires_grad else ()
-        rows = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in wanted]
-    complete = len(rows) > 0 and all(row is not None for row in rows)
+        straight = [torch.autograd.grad(m, shift, retain_graph=True, allow_unused=True)[0] for m in wanted]
+    complete = len(straight) > 0 and all(row is not None for row in straight)
     require(complete, "the first layer of the model has no gradient for the features; does it run under no_grad?")
-    return torch.cat([row for row in rows if row is not None]).t().contiguous()
+    return torch.cat([row for row in straight if row is not None]).t().contiguous()
+
+
+def _response(value: Tensor, products: list[Tensor]) -> Tensor:
+    """How a number follows a shift of all rows of some products: its gradients, summed over the nodes."""
+    gradients = torch.autograd.grad(value, products, retain_graph=True, allow_unused=True)
+    return torch.cat(
+        [torch.zeros_like(p[0]) if g is None else g.sum(0) for g, p in zip(gradients, products, strict=True)]
+    )
 
 
 def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:

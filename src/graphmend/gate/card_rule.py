@@ -28,7 +28,8 @@ __all__ = ["with_card"]
 UNSEEN = 0.25  # of what the features say, in columns that never varied in training
 # edges in excess
 EXCESS = 0.03  # of all edges
-KEPT = (0.95, 1.05)  # well-fitting edges per node, relative to the training graph
+LOST = 0.5  # of the excess, that well-fitting edges may be missing: edges were added, not features changed
+KEPT = 1.05  # well-fitting edges per node, relative to the training graph
 FEW_ROWS = 0.01  # abnormal rows, beyond which rows and not edges are the trouble
 CONFIDENT = 0.06  # of the flips, at nodes that were more confident than half of all
 FLIPS_PER_CUT = 0.6  # flipped nodes per cut edge, both as shares
@@ -38,13 +39,15 @@ ROWS_UNDO = 0.8  # of the shift that may be left after imputing
 # shift of the first layer
 SHIFT = 3.0  # times the noise
 EXPLAINED = 0.4  # of the shift, by other class shares
-CLEARER = 0.03  # by which the agreement with the centroids must rise where class shares explain more
+CLEARER = 0.03  # by which the agreement with the centroids must rise to outweigh a doubt
 FEWEST_FLIPS = 0.02
 PRIOR = 0.02  # by which class shares may move away from the training graph's
 FAINT = 0.05  # explanation by class shares up to which they may move away at all
 AGREEMENT = 0.1  # by which the agreement with the centroids may fall
 SECOND_OPINION = 0.97  # of the nodes on which alignment by class must agree if it falls
-BACKING = 0.05  # of the centroids for the flips
+BACKING = 0.2  # of the centroids for the flips
+FAINT_BACKING = 0.05  # that is enough where the agreement with the centroids rises clearly
+HOMOPHILY = 0.55  # of the training graph's, below which edges no longer mean what they meant
 OPINIONS = 3  # rounds of alignment by class
 
 
@@ -70,9 +73,9 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     """Cut the worst-fitting edges if there are too many of them and their effect is that of an attack."""
     excess = excess_of(case.task, case.card)
     many = log.at_least("share of edges in excess", excess.share, EXCESS)
-    low, high = KEPT
-    same = log.at_least("well-fitting edges per node", excess.kept, low)
-    if not (many and same and log.at_most("well-fitting edges per node", excess.kept, high)):
+    added = log.at_least("well-fitting edges per node, relative to training", excess.kept, 1 - LOST * excess.share)
+    same = log.at_most("well-fitting edges per node, relative to training", excess.kept, KEPT)
+    if not (many and added and same):
         return None
     strength = Purify().strength
     removed = worst_edges(excess.fits, strength * excess.share, case.task)
@@ -180,8 +183,12 @@ def _why_not(
         same = float((other == after.classes).double().mean())
         if not log.at_least("agreement with an alignment by class", same, SECOND_OPINION):
             return "an alignment class by class comes to other predictions"
-    if not log.at_least("backing of the flips by the class centroids", backing(before, after), BACKING):
+    needed = FAINT_BACKING if rise >= CLEARER else BACKING
+    if not log.at_least("backing of the flips by the class centroids", backing(before, after), needed):
         return "the embeddings do not back the new predictions"
+    same_class = case.homophily(after) / max(case.card.homophily, 1e-12)
+    if not log.at_least("edges within a predicted class, relative to the training graph", same_class, HOMOPHILY):
+        return "edges would connect other classes than in training, which no change of the features can undo"
     return None
 
 

@@ -102,6 +102,11 @@ class Case:
         """The total variation between the predicted class shares and the training graph's."""
         return float((look.shares - self.card.prior).abs().sum() / 2)
 
+    def homophily(self, look: Look) -> float:
+        """The share of edges within a predicted class."""
+        source, target = look.classes[self.data.edge_index]
+        return float((source == target).double().mean())
+
     def unseen_mass(self) -> float:
         """The share of what the features say that is in columns which never varied in training."""
         constant = self.card.column_max == self.card.column_min
