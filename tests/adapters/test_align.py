@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend import Adaptation, FrozenGNN, GraphMendError, Limits
 from graphmend.adapters import Align
-from graphmend.adapters.align import aligned
+from graphmend.adapters.alignment import alignment
 from graphmend.cards import SourceCard, card
 from graphmend.cards.moments import Moments, moments
 from graphmend.nn import BACKBONES, build

@@ -26,6 +26,7 @@ RIDGE = 1e-3
 LARGEST_FACTOR = 2.0  # by which a round may stretch or shrink a column
 LARGEST_GAIN = 2.0
 LEAST_SHARE = 0.1  # of the wanted shift that must have come about to learn anything from it
+LEAST_RESPONSE = 1e-10  # of a column's variance: what is smaller is rounding, and no way leads along it
 LARGEST_ROW = 2.0  # of a typical row, that the change of one node may be
 
 
@@ -61,7 +62,7 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
     u = space.stretching()
     inside, shift, gain = torch.zeros_like(u), torch.zeros_like(target.mean), 1.0
     best, least = space.change(inside, shift), target.distance(now)
-    for turn in range(ROUNDS):
+    for turn in range(ROUNDS if least >= CLOSE else 0):
         direction = u
         if turn < SMOOTH_ROUNDS:  # columns that vary too little are widened along what neighbourhoods share
             narrow = (now.std < target.std).repeat(space.copies)
@@ -128,7 +129,8 @@ class _Coordinates:
             if narrow is not None and weights is not None:
                 direction = direction + narrow @ (weights @ self.inverse.t())
         direction = direction - direction.mean(0)
-        size = torch.linalg.vector_norm(direction / direction.std(0).clamp(min=1e-30), dim=1, keepdim=True)
+        standard = direction / moments(direction).std.clamp(min=1e-30)
+        size = torch.linalg.vector_norm(standard, dim=1, keepdim=True)
         factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
         return direction * factor
 
@@ -149,9 +151,10 @@ def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:
     h, q = h - h.mean(0), response - response.mean(0)
     deviation = h.square().mean(0).sqrt()
     goal = torch.minimum(torch.maximum(wanted, deviation / LARGEST_FACTOR), deviation * LARGEST_FACTOR)
-    square, mixed = q.square().mean(0).clamp(min=1e-30), (h * q).mean(0)
+    square, mixed = q.square().mean(0), (h * q).mean(0)
     root = (mixed.square() - square * (deviation.square() - goal.square())).clamp(min=0).sqrt()
-    return (-mixed + torch.where(mixed >= 0, root, -root)) / square
+    answers = square > LEAST_RESPONSE * deviation.square()
+    return torch.where(answers, (-mixed + torch.where(mixed >= 0, root, -root)) / square, 0.0)
 
 
 def _share(moved: Tensor, wanted: Tensor, unit: Tensor) -> float:

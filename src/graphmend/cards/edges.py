@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from graphmend.cards.rows import BLOCK, quantiles
+from graphmend.engine.adjacency import Adjacency
 
-__all__ = ["edge_views", "fit", "grid_of", "pair_counts"]
+__all__ = ["edge_views", "fit", "fits_well", "grid_of", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 PROJECTED = 128  # columns that wide features are projected to, for the neighbourhoods
+STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
 
 
 @torch.no_grad()
 def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
-    """The three cosines of each edge, ``(3, edges)``.
+    """The three cosines of each edge, ``(3, edges)``, the same in both directions.
 
     Args:
         x: The features.
@@ -34,13 +36,14 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
     for source, target in _blocks(edge_index, narrow.size(1)):
         around.index_add_(0, target, narrow.index_select(0, source))
     parts = []
-    small = _unit(hidden)
-    for source, target in _blocks(edge_index, x.size(1)):
+    small, width = _unit(hidden), max(x.size(1), hidden.size(1))
+    returned = torch.split(_returned(edge_index, x), _size(width))
+    for (source, target), back in zip(_blocks(edge_index, width), returned, strict=True):
         first = around.index_select(0, target) - narrow.index_select(0, source)
-        second = around.index_select(0, source) - narrow.index_select(0, target)
+        second = around.index_select(0, source) - back.unsqueeze(1) * narrow.index_select(0, target)
         views = [_cosine(small[source], small[target]), _cosine(unit[source], unit[target])]
         parts.append(torch.stack([*views, _cosine(_unit(first), _unit(second))]))
-    return torch.cat(parts, dim=1)
+    return torch.cat(parts, dim=1).mul_(STEPS).round_().div_(STEPS)
 
 
 def grid_of(views: Tensor) -> Tensor:
@@ -54,6 +57,11 @@ def fit(views: Tensor, grid: Tensor) -> Tensor:
     below, up_to = (torch.searchsorted(points, views.contiguous(), right=right) for right in (False, True))
     total: Tensor = (below + up_to).to(views.dtype).sum(0)
     return torch.div(total, 2 * grid.size(1))
+
+
+def fits_well(fits: Tensor, middle: float) -> Tensor:
+    """Which edges fit at least as well as an edge in the middle; fits come in steps, so that no rounding decides."""
+    return fits >= middle - 0.25 / POINTS
 
 
 @torch.no_grad()
@@ -70,12 +78,24 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
     return total.to(probability.dtype)
 
 
+def _returned(edge_index: Tensor, x: Tensor) -> Tensor:
+    """For each edge, 1 if there is one in the other direction and else 0."""
+    nodes = x.size(0)
+    if Adjacency.of(edge_index, nodes).is_symmetric:
+        return x.new_ones(1).expand(edge_index.size(1))
+    source, target = edge_index
+    found: Tensor = torch.isin(target * nodes + source, source * nodes + target)
+    return found.to(x.dtype)
+
+
 def _unit(rows: Tensor) -> Tensor:
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-12)
+    size: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / size.clamp(min=1e-12)
 
 
 def _cosine(first: Tensor, second: Tensor) -> Tensor:
-    return (first * second).sum(1)
+    out: Tensor = (first * second).sum(1)
+    return out
 
 
 def _projection(x: Tensor) -> Tensor:
@@ -86,6 +106,9 @@ def _projection(x: Tensor) -> Tensor:
 
 
 def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
-    size = max(1, BLOCK // max(1, width))
-    sources, targets = (torch.split(end, size) for end in edge_index)
+    sources, targets = (torch.split(end, _size(width)) for end in edge_index)
     return list(zip(sources, targets, strict=True))
+
+
+def _size(width: int) -> int:
+    return max(1, BLOCK // max(1, width))
