@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -142,7 +144,7 @@ def test_a_larger_strength_cuts_more_of_the_same() -> None:
     net, data = model(), graph()
     made, (test, _) = card(net, data), attacked(data)
     cuts = [set(Purify(s)(net, test, card=made).patch.removed.tolist()) for s in (0.2, 0.7, 1.5, 100.0)]
-    assert cuts[0] and all(a < b for a, b in zip(cuts, cuts[1:], strict=False))
+    assert cuts[0] and all(a < b for a, b in itertools.pairwise(cuts))
     assert len(cuts[-1]) == pytest.approx(MOST * test.edge_index.size(1), abs=1), "never more than half of all"
 
 
