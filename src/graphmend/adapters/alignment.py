@@ -88,16 +88,20 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
 class _Coordinates:
     """The coordinates of the first layer, and the way back to the features.
 
-    They are the products of the features with the layer's matrices, if the layer uses the features in no other way, and
-    else the product with the response of its mean.
+    They are the products of the features with the layer's matrices. A layer that also adds up the features of
+    neighbours, and multiplies them then, has another matrix, that of its mean's response without the known one. If
+    nothing else is known, the coordinates are the product with the response of the mean.
     """
 
     def __init__(self, first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor) -> None:
         self.first, self.base, width = first, base, weight.size(1)
         self.rows = weight.t()
         gradient = self._gradient(base.x)
-        if gradient.direct is None and gradient.weights is not None and gradient.weights.size(0) % width == 0:
-            self.rows = gradient.weights
+        known = gradient.weights
+        if known is not None and gradient.direct is None and known.size(0) % width == 0:
+            self.rows = known
+        elif known is not None and known.size(0) == width:
+            self.rows = torch.cat([self.rows - known, known])
         self.copies = self.rows.size(0) // width
         self.inverse = _pseudo_inverse(self.rows)
         self.shift = _pseudo_inverse(weight.t())
