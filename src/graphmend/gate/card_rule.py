@@ -31,7 +31,7 @@ EXCESS = 0.03  # of all edges
 LOST = 0.5  # of the excess, that well-fitting edges may be missing: edges were added, not features changed
 KEPT = 1.05  # well-fitting edges per node, relative to the training graph
 FEW_ROWS = 0.01  # abnormal rows, beyond which rows and not edges are the trouble
-CONFIDENT = 0.12  # of the flips, at nodes that were more confident than half of all
+CONFIDENT = 0.1  # of the flips, at nodes that were more confident than half of all
 LESS_CONFIDENT = 0.07  # that is enough where each cut edge has a large effect
 FLIPS_PER_CUT = 0.65  # flipped nodes per cut edge, both as shares
 # abnormal rows
