@@ -32,7 +32,8 @@ def training_graph() -> Data:
     data = make_graph()
     data.train_mask = torch.arange(data.x.size(0)) % 2 == 0
     data.val_mask = ~data.train_mask
-    data.x, data.edge_index = (data.x * 0.8 - 0.2).flip(0), data.edge_index[:, ::2]
+    within = data.y[data.edge_index[0]] == data.y[data.edge_index[1]]
+    data.x, data.edge_index = data.x * 0.8 + 0.5, data.edge_index[:, within]
     return data
 
 
@@ -77,6 +78,7 @@ def test_menders(name: str, kind: str, device: str, has_card: bool) -> None:
     model, data, made = on("cpu", kind)
     reference = MENDERS[name](model, data, card=made if has_card else None)
     assert result.reason is None and result.data.x.device.type == device
+    assert (result.patch.num_removed > 0) is (name in ("purify", "all"))
     if name == "all" and device != "cpu":  # other views are drawn
         assert len(result.history) == 6
         return

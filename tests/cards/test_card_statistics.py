@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmend.cards import edges, rows
-from graphmend.cards.edges import pair_counts, similarity
+from graphmend.cards.edges import pair_counts
 from graphmend.cards.moments import Moments, class_moments, mixture, moments
 from graphmend.cards.observation import probabilities
 from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, robust_deviation, row_statistics
@@ -122,12 +122,12 @@ def test_row_statistics(bounded: bool) -> None:
 
 def test_large_matrices_are_read_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     x, edge_index = matrix(23, 3), directed(23)
-    whole, similar = row_statistics(x), similarity(x, edge_index)
+    whole = row_statistics(x)
     counts = pair_counts(shares(23), edge_index)
     monkeypatch.setattr(rows, "BLOCK", 7)
     monkeypatch.setattr(edges, "BLOCK", 7)
     assert len(in_blocks(x)) == 12 and torch.equal(torch.cat(in_blocks(x)), x)
-    assert torch.equal(row_statistics(x), whole) and torch.equal(similarity(x, edge_index), similar)
+    assert torch.equal(row_statistics(x), whole)
     torch.testing.assert_close(pair_counts(shares(23), edge_index), counts)
 
 
@@ -145,21 +145,6 @@ def test_the_robust_deviation_of_normal_numbers() -> None:
     expected = [float(np.diff(np.percentile(x[:, k], [25, 75]))[0]) / 1.35 for k in (0, 1)]
     assert robust_deviation(x).tolist() == pytest.approx(expected, rel=1e-2)
     assert float(robust_deviation(x)[0]) == pytest.approx(3, rel=0.05) and float(robust_deviation(x)[1]) < 5
-
-
-def test_similarity_is_the_cosine_at_both_ends() -> None:
-    u, edge_index = matrix(), directed(11, loops=True)
-    u[4] = 0.0
-    got = similarity(u, edge_index)
-    for value, (i, j) in zip(got.tolist(), edge_index.t().tolist(), strict=True):
-        a, b = u[i].tolist(), u[j].tolist()
-        size = math.sqrt(sum(v * v for v in a)) * math.sqrt(sum(v * v for v in b))
-        dot = sum(x * y for x, y in zip(a, b, strict=True))
-        assert value == pytest.approx(dot / size if size else 0.0, abs=1e-12)
-    assert torch.equal(similarity(u, edge_index.flip(0)), got), "the same in both directions, bit for bit"
-    huge = similarity((1e15 * u).float(), edge_index)
-    torch.testing.assert_close(huge.double(), got, rtol=1e-5, atol=1e-5)
-    assert similarity(u, edge_index[:, :0]).shape == (0,)
 
 
 def test_pair_counts() -> None:

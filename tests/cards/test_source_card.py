@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from torch_geometric.data import Batch, Data
 
 from graphmend import FrozenGNN, GraphMendError, Identity
 from graphmend.cards import SourceCard, card
-from graphmend.cards.edges import LEVELS
+from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
 from graphmend.cards.observation import observe, probabilities
 from graphmend.cards.source_card import FORMAT, model_digest, nearest_centroid
@@ -28,6 +27,7 @@ from graphmend.io.files import write_safetensors
 from graphmend.nn import BACKBONES, build
 from graphs import directed, labelled, rng, undirected
 from sample_models import ByData, DenseWeights, Residual, TwoConvs, Wrapped, basic
+from slow_edges import slow_fits, slow_views
 from untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -133,13 +133,12 @@ def test_the_numbers_of_a_card() -> None:
     nearest = [min(set(classes.tolist()), key=lambda c: float((row - made.centroids[c]).norm())) for row in standard]
     assert made.nearest_class(seen.z).tolist() == nearest
     assert made.agreement == pytest.approx(sum(a == int(b) for a, b in zip(nearest, classes, strict=True)) / N)
-    for kind, u in (("hidden", x @ weight), ("feature", x)):
-        cosines = sorted(F.cosine_similarity(u[edges[0]], u[edges[1]]).tolist())
-        at = [cosines[round(level * (len(cosines) - 1))] for level in LEVELS]
-        got = [made.quantile(level, kind) for level in LEVELS]
-        assert got == pytest.approx(at, rel=1e-10)
-        shares = getattr(made, f"{kind}_shares").tolist()
-        assert shares == pytest.approx([sum(c >= q for c in cosines) / len(cosines) for q in got], abs=2 / len(cosines))
+    views = torch.tensor(slow_views(x, x @ weight, edges), dtype=torch.float64).t()
+    torch.testing.assert_close(made.edge_grid, grid_of(views), rtol=0, atol=1 / STEPS)
+    fits = sorted(slow_fits(edge_views(x, x @ weight, edges), made.edge_grid))
+    assert made.edge_middle == pytest.approx(fits[(len(fits) - 1) // 2])
+    well = sum(bool(fits_well(torch.tensor(f), made.edge_middle)) for f in fits)
+    assert made.edge_share == pytest.approx(well / len(fits)) and 0.5 <= made.edge_share < 0.6
     same = made.expected(made.prior)
     torch.testing.assert_close(same.mean, made.first.mean)
     torch.testing.assert_close(same.std, made.first.std)
@@ -162,14 +161,17 @@ def test_a_list_of_graphs_equals_their_disjoint_union(kind: str) -> None:
     apart, together = card(model, graphs), card(model, union(*graphs))
     for field in dataclasses.fields(SourceCard):
         mine, other = getattr(apart, field.name), getattr(together, field.name)
-        if field.name.startswith("hidden"):
+        if field.name.startswith("edge_"):
             continue  # the response of the first layer's mean is that of each graph, or that of all
         if isinstance(mine, Tensor):
             torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9, msg=field.name)
         else:
             assert mine == pytest.approx(other), field.name
+    torch.testing.assert_close(apart.edge_grid[1:], together.edge_grid[1:], rtol=0, atol=1 / STEPS)
     if kind in ("gcn", "appnp"):  # one linear map, so that cosines do not depend on its size
-        torch.testing.assert_close(apart.hidden_similarity, together.hidden_similarity)
+        torch.testing.assert_close(apart.edge_grid, together.edge_grid, rtol=0, atol=1 / STEPS)
+        assert apart.edge_middle == pytest.approx(together.edge_middle, abs=0.02)
+        assert apart.edge_share == pytest.approx(together.edge_share, abs=0.02)
 
 
 def test_the_noise_level_is_measured_on_nodes_that_were_not_trained_on() -> None:
@@ -344,7 +346,7 @@ def test_to_another_type() -> None:
     made = card(gcn(), graph())
     single = made.to(torch.device("cpu"), torch.float32)
     tensors = {name: value for name, value in vars(single).items() if isinstance(value, Tensor)}
-    assert {value.dtype for value in tensors.values()} == {torch.float32} and len(tensors) == 19
+    assert {value.dtype for value in tensors.values()} == {torch.float32} and len(tensors) == 16
     assert single.temperature == made.temperature and made.first_mean.dtype == torch.float64
 
 

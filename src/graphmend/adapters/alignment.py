@@ -27,6 +27,7 @@ RIDGE = 1e-3
 LARGEST_FACTOR = 2.0  # by which a round may stretch or shrink a column
 LARGEST_GAIN = 2.0
 LEAST_SHARE = 0.1  # of the wanted shift that must have come about to learn anything from it
+LEAST_RESPONSE = 1e-10  # of a column's variance: what is smaller is rounding, and no way leads along it
 LARGEST_ROW = 2.0  # of a typical row, that the change of one node may be
 
 
@@ -63,7 +64,7 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
     inside, shift, gain = torch.zeros_like(u), torch.zeros_like(target.mean), 1.0
     change = space.change(inside, shift)
     best, least = change, target.distance(now)
-    for turn in range(ROUNDS):
+    for turn in range(ROUNDS if least >= CLOSE else 0):
         direction = u
         if turn < SMOOTH_ROUNDS:  # columns that vary too little are widened along what neighbourhoods share
             narrow = (now.std < target.std).repeat(space.copies)
@@ -89,16 +90,22 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
 class _Coordinates:
     """The coordinates of the first layer, and the way back to the features.
 
-    They are the products of the features with the layer's matrices, if the layer uses the features in no other way, and
-    else the product with the response of its mean.
+    They are the products of the features with the layer's matrices. A layer that also adds up the features of
+    neighbours, and multiplies them then, has another matrix, that of its mean's response without the known one. If
+    nothing else is known, the coordinates are the product with the response of the mean.
     """
 
     def __init__(self, first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor) -> None:
         self.first, self.base, width = first, base, weight.size(1)
-        self._start = self._narrow_gradient(Leaves(base))
-        self.rows = weight.t() if self._start is None else self._start.leaves.weights
-        if self.rows.size(0) % width:
-            self._start, self.rows = None, weight.t()
+        leaves = Leaves(base)
+        self._start = self._narrow_gradient(leaves)
+        self.rows, known = weight.t(), leaves.weights
+        if self._start is not None and known.size(0) % width == 0:
+            self.rows = known
+        else:
+            self._start = None
+            if known.size(0) == width:  # the other matrix is multiplied with sums over neighbours
+                self.rows = torch.cat([self.rows - known, known])
         self.copies = self.rows.size(0) // width
         self.inverse = _pseudo_inverse(self.rows)
         self.shift = _pseudo_inverse(weight.t())
@@ -131,7 +138,8 @@ class _Coordinates:
             found = self._narrow_gradient(Leaves(self.base, change.left, change.right))
             direction = self._start.gradient if found is None else found.gradient
         direction = direction - direction.mean(0)
-        size = torch.linalg.vector_norm(direction / direction.std(0).clamp(min=1e-30), dim=1, keepdim=True)
+        standard = direction / moments(direction).std.clamp(min=1e-30)
+        size = torch.linalg.vector_norm(standard, dim=1, keepdim=True)
         factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
         return direction * factor
 
@@ -172,9 +180,10 @@ def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:
     h, q = h - h.mean(0), response - response.mean(0)
     deviation = h.square().mean(0).sqrt()
     goal = torch.minimum(torch.maximum(wanted, deviation / LARGEST_FACTOR), deviation * LARGEST_FACTOR)
-    square, mixed = q.square().mean(0).clamp(min=1e-30), (h * q).mean(0)
+    square, mixed = q.square().mean(0), (h * q).mean(0)
     root = (mixed.square() - square * (deviation.square() - goal.square())).clamp(min=0).sqrt()
-    return (-mixed + torch.where(mixed >= 0, root, -root)) / square
+    answers = square > LEAST_RESPONSE * deviation.square()
+    return torch.where(answers, (-mixed + torch.where(mixed >= 0, root, -root)) / square, 0.0)
 
 
 def _share(moved: Tensor, wanted: Tensor, unit: Tensor) -> float:

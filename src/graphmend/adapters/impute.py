@@ -21,6 +21,8 @@ ENTRIES = 1.5  # so that a single entry out of range makes no row abnormal, howe
 DEVIATIONS = 4.0  # robust standard deviations from the median of the graph itself
 LEAST_DEVIATION = 0.01
 ROUNDS = 3
+DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
+SAMPLED = 2000  # rows that the usual cosine is taken from
 
 GAP = 2.0  # the ratio between neighbours in the sorted list that separates outlying rows, without a card
 LEAST_STEP = 0.3  # the least standard deviation of a row statistic, without a card; protects discrete features
@@ -34,8 +36,9 @@ class Impute(Adapter):
     A row is abnormal if one of its statistics (log norm, log density, log maximum, share of entries outside the range
     of their column) lies outside what the source card has seen *and* more than four robust standard deviations from
     the median of this graph: a shift of all rows makes no row an outlier. Without a card, rows count as abnormal if
-    they are set apart upwards by a wide gap. Abnormal rows get the mean of their normal neighbours, over three rounds;
-    rows without any get the column means. Nothing is done where more than half of the rows look abnormal.
+    they are set apart upwards by a wide gap. Abnormal rows get the mean of their normal neighbours, over three rounds,
+    or else the column means; those that still point where their neighbours point only get the usual size. Nothing is
+    done where more than half of the rows look abnormal.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -69,8 +72,7 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     unseen = (rows < card.row_low - slack) | (rows > card.row_high + slack)
     median = rows.median(0).values
     alone = (rows - median).abs() > DEVIATIONS * robust_deviation(rows).clamp(min=LEAST_DEVIATION)
-    abnormal = (unseen & alone).any(1)
-    return abnormal & (rows[:, 0] > EMPTY_ROW) if card.has_empty_rows else abnormal
+    return (unseen & alone).any(1) & (rows[:, 0] > EMPTY_ROW)  # an empty row says nothing wrong
 
 
 @torch.no_grad()
@@ -99,22 +101,47 @@ def outlying_rows(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
-    """A copy of the features with those rows replaced by the mean of neighbours, or else by the column means."""
-    out = x.clone()
-    missing = rows.clone()
+    """A copy of the features with those rows repaired.
+
+    A row that still points where its neighbours point has only a wrong size and gets the usual one. Others are replaced
+    by the mean of their neighbours, over three rounds, or else by the mean of all normal rows.
+    """
     both = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    out, missing = x.clone(), rows.clone()
     for _ in range(ROUNDS):
-        source, target = both[:, ~missing[both[0]] & missing[both[1]]]
-        if source.numel() == 0:
+        nodes, means = _neighbour_means(out, both, ~missing, missing)
+        if nodes.numel() == 0:
             break
-        nodes, place = target.unique(return_inverse=True)
-        total = x.new_zeros(nodes.numel(), x.size(1))
-        pieces = (part.split(max(1, BLOCK // x.size(1))) for part in (source, place))
-        for some, where in zip(*pieces, strict=True):
-            total.index_add_(0, where, out.index_select(0, some))
-        out[nodes] = total / torch.bincount(place, minlength=nodes.numel()).to(x.dtype).unsqueeze(1)
+        out[nodes] = means
         missing[nodes] = False
+    normal = ~rows
     if bool(missing.any()):
-        normal = (~rows).to(x.dtype)
-        out[missing] = normal @ x / normal.sum()
+        out[missing] = normal.to(x.dtype) @ x / normal.sum()
+    size = torch.linalg.vector_norm(x, dim=1)
+    kept = (rows & (_cosine(x, out) >= DIRECTION * _usual_cosine(x, both, normal)) & (size > 0)).nonzero().view(-1)
+    out[kept] = x[kept] * (size[normal].median() / size[kept]).unsqueeze(1)
     return out
+
+
+def _neighbour_means(x: Tensor, both: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The wanted nodes that have known neighbours, and the means of those."""
+    source, target = both[:, known[both[0]] & wanted[both[1]]]
+    nodes, place = target.unique(return_inverse=True)
+    total = x.new_zeros(nodes.numel(), x.size(1))
+    pieces = (part.split(max(1, BLOCK // x.size(1))) for part in (source, place))
+    for some, where in zip(*pieces, strict=True):
+        total.index_add_(0, where, x.index_select(0, some))
+    return nodes, total / torch.bincount(place, minlength=nodes.numel()).to(x.dtype).unsqueeze(1)
+
+
+def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
+    """The median cosine between a normal row and the mean of its normal neighbours, from a few thousand rows."""
+    some = torch.zeros_like(normal)
+    places = normal.nonzero().view(-1)
+    some[places[:: max(1, places.numel() // SAMPLED)]] = True
+    nodes, means = _neighbour_means(x, both, normal, some)
+    return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0
+
+
+def _cosine(first: Tensor, second: Tensor) -> Tensor:
+    return torch.nn.functional.cosine_similarity(first, second, dim=1, eps=1e-12)

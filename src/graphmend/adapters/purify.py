@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
-from graphmend.cards.edges import edge_views, fit
+from graphmend.cards.edges import edge_views, fit, fits_well
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import require
 
@@ -62,18 +62,32 @@ def excess_of(task: Task, card: SourceCard, hidden: Tensor | None = None) -> Exc
     data = task.data
     hidden = data.x @ task.require_frozen().first_map if hidden is None else hidden
     fits = fit(edge_views(data.x, hidden, data.edge_index), card.edge_grid)
-    share = float((fits >= card.edge_middle).double().mean()) / max(card.edge_share, 1e-12)
+    share = float(fits_well(fits, card.edge_middle).double().mean()) / max(card.edge_share, 1e-12)
     density = data.edge_index.size(1) / data.x.size(0) / max(card.edges_per_node, 1e-12)
     return Excess(fits, max(0.0, 1 - share), share * density)
 
 
 @torch.no_grad()
 def worst_edges(fits: Tensor, share: float, task: Task) -> Tensor:
-    """Positions of the worst edges, both directions of each, without self-loops and frozen edges."""
-    may_go = task.limits.free_edges(task.data.edge_index, task.data.x.size(0))
+    """Positions of the worst edges, both directions of each, without self-loops and frozen edges.
+
+    Among edges that fit equally badly, a number made of their ends decides.
+    """
+    edge_index = task.data.edge_index
+    may_go = task.limits.free_edges(edge_index, task.data.x.size(0))
     number = min(round(min(share, MOST) * fits.numel()), int(may_go.sum()))
     if number == 0:
-        return torch.empty_like(task.data.edge_index[0, :0])
+        return torch.empty_like(edge_index[0, :0])
     threshold: Tensor = fits[may_go].kthvalue(number).values  # both directions of an edge have the same fit
-    worst: Tensor = (fits <= threshold) & may_go
+    worst: Tensor = (fits < threshold) & may_go
+    equal = ((fits == threshold) & may_go).nonzero().view(-1)
+    lot = _lots(edge_index[:, equal])
+    last: Tensor = lot.kthvalue(number - int(worst.sum())).values
+    worst[equal[lot <= last]] = True
     return worst.nonzero().view(-1)
+
+
+def _lots(edge_index: Tensor) -> Tensor:
+    """A number for each edge that looks random and is the same in both directions."""
+    low, high = edge_index.amin(0), edge_index.amax(0)
+    return ((low * 2_654_435_761 + high) % 2**31 * 1_103_515_245 + low) % 2**31

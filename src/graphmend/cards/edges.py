@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from graphmend.cards.rows import BLOCK, quantiles
+from graphmend.engine.adjacency import Adjacency
 
-__all__ = ["edge_views", "fit", "grid_of", "pair_counts"]
+__all__ = ["edge_views", "fit", "fits_well", "grid_of", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 PROJECTED = 64  # columns that wide features are projected to, for the neighbourhoods
+STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
 
 
 @torch.no_grad()
 def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
-    """The three cosines of each edge, ``(3, edges)``.
+    """The three cosines of each edge, ``(3, edges)``, the same in both directions.
 
     Args:
         x: The features.
@@ -36,13 +38,15 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
     small, once = _unit(hidden), _once(edge_index, x.size(0))
     pairs = edge_index if once is None else edge_index[:, once[0]]
     parts = []
-    for source, target in _blocks(pairs, x.size(1)):
+    width = max(x.size(1), hidden.size(1))
+    returned = torch.split(_returned(pairs, edge_index, x), _size(width))
+    for (source, target), back in zip(_blocks(pairs, width), returned, strict=True):
         ends = [rows.index_select(0, end) for rows in (x, small, narrow, around) for end in (source, target)]
         x_source, x_target, u_source, u_target, source_alone, target_alone, at_source, at_target = ends
         similar = _dot(x_source, x_target) / (size[source] * size[target])
-        context = _dot(_unit(at_target - source_alone), _unit(at_source - target_alone))
+        context = _dot(_unit(at_target - source_alone), _unit(at_source - back.unsqueeze(1) * target_alone))
         parts.append(torch.stack([_dot(u_source, u_target), similar, context]))
-    views = torch.cat(parts, dim=1) if parts else x.new_zeros(3, 0)
+    views = torch.cat([x.new_zeros(3, 0), *parts], dim=1).mul_(STEPS).round_().div_(STEPS)
     return views if once is None else views[:, once[1]]
 
 
@@ -76,6 +80,11 @@ def fit(views: Tensor, grid: Tensor) -> Tensor:
     return total.div(2 * grid.size(1))
 
 
+def fits_well(fits: Tensor, middle: float) -> Tensor:
+    """Which edges fit at least as well as an edge in the middle; fits come in steps, so that no rounding decides."""
+    return fits >= middle - 0.25 / POINTS
+
+
 @torch.no_grad()
 def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
     r"""Edges from class :math:`a` to class :math:`b`, :math:`n_{ab} = \sum_{j \to i} p_{ja}\, p_{ib}`.
@@ -90,13 +99,24 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
     return total.to(probability.dtype)
 
 
+def _returned(pairs: Tensor, edge_index: Tensor, x: Tensor) -> Tensor:
+    """For each pair, 1 if there is an edge in the other direction and else 0."""
+    nodes = x.size(0)
+    if Adjacency.of(edge_index, nodes).is_symmetric:
+        return x.new_ones(1).expand(pairs.size(1))
+    (source, target), (all_sources, all_targets) = pairs, edge_index
+    found: Tensor = torch.isin(target * nodes + source, all_sources * nodes + all_targets)
+    return found.to(x.dtype)
+
+
 def _unit(rows: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / norm.clamp(min=1e-12)
+    size: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / size.clamp(min=1e-12)
 
 
 def _dot(first: Tensor, second: Tensor) -> Tensor:
-    return (first * second).sum(1)
+    out: Tensor = (first * second).sum(1)
+    return out
 
 
 def _projection(x: Tensor) -> Tensor:
@@ -107,6 +127,9 @@ def _projection(x: Tensor) -> Tensor:
 
 
 def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
-    size = max(1, BLOCK // max(1, width))
-    sources, targets = (torch.split(end, size) for end in edge_index)
+    sources, targets = (torch.split(end, _size(width)) for end in edge_index)
     return list(zip(sources, targets, strict=True))
+
+
+def _size(width: int) -> int:
+    return max(1, BLOCK // max(1, width))

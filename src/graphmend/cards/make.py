@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.cards.edges import edge_views, fit, grid_of, pair_counts
+from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, quantiles, row_statistics
@@ -96,7 +96,6 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         column_max=high,
         row_low=limits[0],
         row_high=limits[1],
-        has_empty_rows=bool(empty.any()),
         first_mean=whole.mean,
         first_std=whole.std,
         class_first=class_first,
@@ -109,7 +108,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         soft_pairs=soft_pairs,
         edge_grid=grid,
         edge_middle=middle,
-        edge_share=float((fits >= middle).double().mean()),
+        edge_share=float(fits_well(fits, middle).double().mean()),
         agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
         noise=noise,

@@ -44,7 +44,6 @@ class SourceCard:
         edge_grid: Quantiles of the three views of an edge, see :mod:`graphmend.cards.edges`.
         edge_middle: The median of the edges' fit.
         edge_share: The share of the edges that fit at least as well as that.
-        has_empty_rows: Whether some rows had no entry at all.
         agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
         temperature: Divides logits so that probabilities are calibrated.
         noise: The largest distance of the moments of half of the nodes from those of all.
@@ -72,7 +71,6 @@ class SourceCard:
     edge_grid: Tensor
     edge_middle: float
     edge_share: float
-    has_empty_rows: bool
     agreement: float
     temperature: float
     noise: float

@@ -89,7 +89,7 @@ class Leaves(_LowRankMaps):
     @property
     def weights(self) -> Tensor:
         """The weights of all products, one below the other, ``(widths, columns)``."""
-        return torch.cat([back for _, back in self._leaves.values()])
+        return torch.cat([self.like[:0], *(back for _, back in self._leaves.values())])
 
 
 def changed_features(base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> SharedFeatures:

@@ -27,6 +27,8 @@ FEWEST_FLIPS = 0.08
 UNIFORM = 0.02  # by which class shares may move away from equal ones
 WITHOUT_EDGES = 0.05  # by which the agreement with predictions without edges may fall
 CONFIDENCE = 0.005  # by which the mean confidence may fall
+EVENING = 0.8  # of the flips, that may only even out the predicted classes
+MANY_FLIPS = 0.3  # beyond which no change of the class shares alone would explain them
 
 
 @torch.no_grad()
@@ -78,6 +80,11 @@ def _why_not(task: Task, x: Tensor, before: Tensor, after: Tensor, log: Log) -> 
     farther = _from_uniform(after) - _from_uniform(before)
     if not log.at_most("distance of the class shares from equal ones, rise", farther, UNIFORM):
         return "the predicted classes would become less even"
+    evening = -farther / flips
+    if flips < MANY_FLIPS and not log.at_most("share of the flips that only even out the classes", evening, EVENING):
+        return (
+            "the change would mostly even out the predicted classes, as it does where only the class shares are others"
+        )
     loss = float(before.amax(1).mean() - after.amax(1).mean())
     if not log.at_most("loss of confidence", loss, CONFIDENCE):
         return "the model would become less certain, as it does where only the class shares have changed"

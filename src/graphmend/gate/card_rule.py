@@ -31,8 +31,9 @@ EXCESS = 0.03  # of all edges
 LOST = 0.5  # of the excess, that well-fitting edges may be missing: edges were added, not features changed
 KEPT = 1.05  # well-fitting edges per node, relative to the training graph
 FEW_ROWS = 0.01  # abnormal rows, beyond which rows and not edges are the trouble
-CONFIDENT = 0.06  # of the flips, at nodes that were more confident than half of all
-FLIPS_PER_CUT = 0.6  # flipped nodes per cut edge, both as shares
+CONFIDENT = 0.1  # of the flips, at nodes that were more confident than half of all
+LESS_CONFIDENT = 0.07  # that is enough where each cut edge has a large effect
+FLIPS_PER_CUT = 0.65  # flipped nodes per cut edge, both as shares
 # abnormal rows
 ROWS_SHIFT = 2.0  # times the noise
 ROWS_UNDO = 0.8  # of the shift that may be left after imputing
@@ -43,8 +44,8 @@ CLEARER = 0.03  # by which the agreement with the centroids must rise to outweig
 FEWEST_FLIPS = 0.02
 PRIOR = 0.02  # by which class shares may move away from the training graph's
 FAINT = 0.05  # explanation by class shares up to which they may move away at all
-AGREEMENT = 0.1  # by which the agreement with the centroids may fall
-SECOND_OPINION = 0.97  # of the nodes on which alignment by class must agree if it falls
+AGREEMENT = 0.04  # by which the agreement with the centroids may fall
+SECOND_OPINION = 0.98  # of the nodes on which alignment by class must agree if it falls
 BACKING = 0.2  # of the centroids for the flips
 FAINT_BACKING = 0.05  # that is enough where the agreement with the centroids rises clearly
 HOMOPHILY = 0.55  # of the training graph's, below which edges no longer mean what they meant
@@ -90,9 +91,8 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     change = Change(removed=removed, logits=after.logits)
     expected = 100 * share * max(0.0, backing(before, after))
     number = f"{100 * excess.share:.0f} % of the edges are in excess of those the training graph accounts for"
-    if log.at_least("confident nodes among the flips", confident, CONFIDENT) and log.at_least(
-        "flips per cut edge", per_cut, FLIPS_PER_CUT
-    ):
+    strong = log.at_least("flips per cut edge", per_cut, FLIPS_PER_CUT)
+    if log.at_least("confident nodes among the flips", confident, LESS_CONFIDENT if strong else CONFIDENT):
         sentence = f"applied: {number}, and cutting the worst of them changes confident predictions, as after an attack"
         return Finding(sentence, ("purify",), change, None, share, expected, logits=before.logits)
     sentence = f"left alone: {number}, but cutting them would not have the effect of undoing an attack"
