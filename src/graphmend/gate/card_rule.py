@@ -30,6 +30,7 @@ UNSEEN = 0.25  # of what the features say, in columns that never varied in train
 EXCESS = 0.03  # of all edges
 LOST = 0.5  # of the excess, that well-fitting edges may be missing: edges were added, not features changed
 KEPT = 1.05  # well-fitting edges per node, relative to the training graph
+NODES = 0.1  # by which the number of nodes may differ: edges are counted against the very same graph
 FEW_ROWS = 0.01  # abnormal rows, beyond which rows and not edges are the trouble
 CONFIDENT = 0.1  # of the flips, at nodes that were more confident than half of all
 LESS_CONFIDENT = 0.07  # that is enough where each cut edge has a large effect
@@ -72,6 +73,9 @@ def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
 
 def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     """Cut the worst-fitting edges if there are too many of them and their effect is that of an attack."""
+    nodes = abs(case.nodes / max(1, case.card.nodes) - 1)
+    if not log.at_most("difference in the number of nodes from the training graph", nodes, NODES):
+        return None
     excess = excess_of(case.task, case.card)
     many = log.at_least("share of edges in excess", excess.share, EXCESS)
     added = log.at_least("well-fitting edges per node, relative to training", excess.kept, 1 - LOST * excess.share)
@@ -93,7 +97,7 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     number = f"{100 * excess.share:.0f} % of the edges are in excess of those the training graph accounts for"
     strong = log.at_least("flips per cut edge", per_cut, FLIPS_PER_CUT)
     if log.at_least("confident nodes among the flips", confident, LESS_CONFIDENT if strong else CONFIDENT):
-        sentence = f"applied: {number}, and cutting the worst of them changes confident predictions, as after an attack"
+        sentence = f"applied: {number}; the worst of them were cut, which changes predictions as undoing an attack does"
         return Finding(sentence, ("purify",), change, None, share, expected, logits=before.logits)
     sentence = f"left alone: {number}, but cutting them would not have the effect of undoing an attack"
     return Finding(sentence, (), Change(), change, share, logits=before.logits)
