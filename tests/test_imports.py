@@ -35,6 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "surrogates": {"cards", "engine", "transforms"},
     "results": {"engine", "graph", "io"},
     "adapters": {"cards", "engine", "frozen", "graph", "io", "nn", "results", "surrogates", "transforms"},
+    "gate": {"adapters", "cards", "engine", "frozen", "graph", "results"},
     "metrics": set(),
     "datasets": {"engine", "graph", "io", "metrics", "transforms"},
     "training": {"datasets", "frozen", "metrics", "transforms"},

@@ -12,10 +12,9 @@ from torch_geometric.data import Data
 
 from graphmend.engine.report import Report
 from graphmend.errors import require
-from graphmend.metrics import predictions
 from graphmend.results.history import Candidate, Step
 from graphmend.results.patch import Patch
-from graphmend.results.questions import Alternative, nodes_to_ask, poll
+from graphmend.results.questions import Alternative, nodes_to_ask, poll, predicted
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, Verdict
 
 __all__ = ["Adaptation"]
@@ -112,7 +111,7 @@ class Adaptation:
         return self.verdict
 
     def _old_and_new(self, other: Alternative) -> tuple[Tensor, Tensor]:
-        own, alternative = predictions(self.logits), predictions(other.logits)
+        own, alternative = predicted(self.logits), predicted(other.logits)
         return (own, alternative) if other.is_change else (alternative, own)
 
     def summary(self) -> dict[str, Any]:

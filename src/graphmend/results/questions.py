@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from graphmend.results.patch import Patch
 
-__all__ = ["Alternative", "Poll", "nodes_to_ask", "poll"]
+__all__ = ["Alternative", "Poll", "nodes_to_ask", "poll", "predicted"]
 
 SHARE = 0.65
 ERROR = 0.05
@@ -75,6 +75,11 @@ def poll(old: Tensor, new: Tensor, labels: Sequence[int]) -> Poll:
         if abs(score) >= limit:
             return Poll(for_change, against, number, score > 0)
     return Poll(for_change, against, len(labels), None)
+
+
+def predicted(logits: Tensor) -> Tensor:
+    """The predicted class of each node, from class scores or a single binary logit per node."""
+    return logits.argmax(1) if logits.dim() == 2 and logits.size(1) > 1 else (logits.reshape(-1) > 0).long()
 
 
 def nodes_to_ask(old: Tensor, new: Tensor, number: int) -> Tensor:
