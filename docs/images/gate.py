@@ -1,0 +1,93 @@
+"""Draws gate.png: which questions the gate asks about a graph, and what each answer leads to.
+
+python docs/images/gate.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.patches import FancyBboxPatch
+
+QUESTIONS = [
+    (
+        "Have edges been added\nthat fit badly?",
+        "purify",
+        "cut the worst edges",
+        "confident predictions change,\nas after an attack",
+    ),
+    (
+        "Do single rows look like\nnothing seen in training?",
+        "impute",
+        "repair rows from neighbours",
+        "the first layer comes\ncloser to training",
+    ),
+    (
+        "Has the first layer shifted\nbeyond its noise?",
+        "align",
+        "restore its mean and spread",
+        "not explained by class shares;\nembeddings back the new predictions",
+    ),
+]
+BLUE, GREEN, GREY = "#1b6ca8", "#2a9d8f", "#6c757d"
+
+
+def box(
+    axes: plt.Axes, x: float, y: float, width: float, height: float, text: str, colour: str, size: float = 9
+) -> None:
+    """A rounded box with centred text."""
+    patch = FancyBboxPatch(
+        (x, y),
+        width,
+        height,
+        boxstyle="round,pad=0.02,rounding_size=0.08",
+        facecolor="white",
+        edgecolor=colour,
+        linewidth=1.6,
+    )
+    axes.add_patch(patch)
+    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color="black")
+
+
+def arrow(
+    axes: plt.Axes, start: tuple[float, float], end: tuple[float, float], text: str = "", above: float = 0.1
+) -> None:
+    """An arrow with a word beside it."""
+    axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "-|>", "color": "black", "linewidth": 1.1})
+    if text:
+        x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+        axes.text(x, y + above, text, ha="center", va="bottom", fontsize=8, color=GREY)
+
+
+def main() -> None:
+    """Draw and save."""
+    figure, axes = plt.subplots(figsize=(10.2, 5.6), layout="constrained")
+    axes.set_xlim(0.0, 10.3)
+    axes.set_ylim(-0.75, 6.1)
+    axes.axis("off")
+    for x, title in (
+        (1.5, "what kind of trouble?"),
+        (5.0, "mender"),
+        (8.6, "kept only if … (otherwise the next question)"),
+    ):
+        axes.text(x, 5.85, title, ha="center", fontsize=10, color=GREY, style="italic")
+    for line, (question, name, action, check) in enumerate(QUESTIONS):
+        y = 4.5 - 1.75 * line
+        box(axes, 0.1, y, 2.8, 1.05, question, BLUE)
+        box(axes, 3.85, y, 2.3, 1.05, f"{name}\n{action}", GREEN)
+        box(axes, 7.0, y, 3.2, 1.05, check, GREEN)
+        arrow(axes, (2.98, y + 0.52), (3.78, y + 0.52), "yes")
+        arrow(axes, (6.22, y + 0.52), (6.92, y + 0.52))
+        below = y - 0.7 if line < 2 else 0.15
+        arrow(axes, (1.5, y - 0.06), (1.5, below + 0.06))
+        axes.text(1.58, y - 0.35, "no", fontsize=8, color=GREY, va="center")
+    box(axes, 0.1, -0.6, 10.1, 0.75, "left alone: the graph is returned as it came, with the reason", GREY, 10)
+    figure.savefig(Path(__file__).with_suffix(".png"), dpi=150)
+
+
+if __name__ == "__main__":
+    main()
