@@ -66,11 +66,13 @@ def read_rows(out: Path, versions: dict[str, str] | None = None) -> list[Row]:
     for path in sorted((out / "rows").glob("*.jsonl")):
         name, backbone, seed = path.stem.rsplit("-", 2)
         source = asdict(Source(name, backbone, int(seed)))
+        commit = None
         for row in _lines(path):
+            commit = row["about"].get("commit") if "about" in row else commit
             if "method" not in row or "error" in row:
                 continue
             if versions is None or versions.get(row["method"]) == row["version"]:
-                found[(path.stem, row["target"], row["method"])] = {**source, **row}
+                found[(path.stem, row["target"], row["method"])] = {**source, **row, "commit": commit}
     return list(found.values())
 
 

@@ -18,7 +18,7 @@ from benchmarks.beyond.targets import KINDS
 from graphmend.errors import require
 from graphmend.io.files import write_text
 
-__all__ = ["report", "tables"]
+__all__ = ["report", "table", "tables"]
 
 
 def report(out: Path, methods: Sequence[str] | None = None) -> str:
@@ -69,7 +69,7 @@ def _overall(by_method: dict[str, list[Cell]]) -> str:
         sets = [mean(c.change for c in cells if c.name == set_name) for set_name in {c.name for c in cells}]
         numbers = [str(s.cells), _points(s.change), _points(mean(sets)), _percent(s.harmed), _points(s.worst.change)]
         body.append([name, *numbers, str(s.worst), _percent(s.acted), f"{s.seconds:.2f}"])
-    return _table(head, body)
+    return table(head, body)
 
 
 def _grouped(
@@ -86,7 +86,7 @@ def _grouped(
         for cells in here.values():
             line.append(f"{_points(summary(cells).change)} ({_percent(summary(cells).harmed)})" if cells else "")
         body.append(line)
-    return _table([title, "cells", "frozen model", *by_method], body)
+    return table([title, "cells", "frozen model", *by_method], body)
 
 
 def _recovered(by_method: dict[str, list[Cell]], cells: Sequence[Cell]) -> str:
@@ -104,7 +104,7 @@ def _recovered(by_method: dict[str, list[Cell]], cells: Sequence[Cell]) -> str:
                 places = {p: v for p, v in lost.items() if p[0] == name and _kind_of(cells, p) == kind}
                 body.append([kind, name, f"{mean(places.values()):.1f}", *line])
     return (
-        _table(["kind", "set", "mean loss", *by_method], body) if body else "No attacked or noisy target was measured."
+        table(["kind", "set", "mean loss", *by_method], body) if body else "No attacked or noisy target was measured."
     )
 
 
@@ -118,7 +118,7 @@ def _risk(by_method: dict[str, list[Cell]]) -> str:
     for name, cells in by_method.items():
         s = summary(cells)
         body.append([name, _percent(s.acted), _percent(s.harmed_of_acted), _points(s.change_of_acted)])
-    return _table(["method", "coverage: acted", "risk: harmed of those", "mean change of those"], body)
+    return table(["method", "coverage: acted", "risk: harmed of those", "mean change of those"], body)
 
 
 def _only(by_method: dict[str, list[Cell]], kinds: Sequence[str]) -> dict[str, list[Cell]]:
@@ -133,6 +133,7 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
