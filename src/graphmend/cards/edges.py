@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphmend.cards.rows import BLOCK, quantiles
 
-__all__ = ["edge_views", "fit", "grid_of", "pair_counts"]
+__all__ = ["edge_views", "fit", "grid_of", "neighbourhood_features", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 PROJECTED = 128  # columns that wide features are projected to, for the neighbourhoods
@@ -29,7 +29,7 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
         edge_index: The edges.
     """
     unit = _unit(x)
-    narrow = unit if x.size(1) <= PROJECTED else unit @ _projection(x)
+    narrow = _narrowed(unit)
     around = narrow.clone()
     for source, target in _blocks(edge_index, narrow.size(1)):
         around.index_add_(0, target, narrow.index_select(0, source))
@@ -41,6 +41,11 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
         views = [_cosine(small[source], small[target]), _cosine(unit[source], unit[target])]
         parts.append(torch.stack([*views, _cosine(_unit(first), _unit(second))]))
     return torch.cat(parts, dim=1)
+
+
+def neighbourhood_features(x: Tensor) -> Tensor:
+    """The features that are summed over neighbourhoods: of length 1, and projected where they are wide."""
+    return _narrowed(_unit(x))
 
 
 def grid_of(views: Tensor) -> Tensor:
@@ -68,6 +73,10 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
     for source, target in _blocks(edge_index, probability.size(1)):
         total += (probability[source].t() @ probability[target]).double()
     return total.to(probability.dtype)
+
+
+def _narrowed(unit: Tensor) -> Tensor:
+    return unit if unit.size(1) <= PROJECTED else unit @ _projection(unit)
 
 
 def _unit(rows: Tensor) -> Tensor:
