@@ -6,12 +6,11 @@ The victim is the GCN with batch norm of ``benchmarks.beyond``, the attacked nod
 knows the labels of the training nodes and the model's predictions elsewhere. *transfer* is PR-BCD on the bare model, as
 in ``benchmarks.beyond``; *through* and *evade* know the gate (:mod:`benchmarks.adaptive_attackers`). All have the same
 budget and block, the transferred attack 125 epochs, the others 100 by default. Accuracies are test accuracies in
-percent: of the frozen model, of the frozen model on the
-graph that the gate returns, and of the same with other defences: the gate's purifier without a gate that could decide
-against it, and Jaccard, whose threshold is chosen on training and validation nodes of a graph that is attacked at its
-validation nodes. The attackers do not adapt to those two, so their numbers are upper limits. An MLP with as many hidden
-units, trained on the features alone, is the line that no attack on the structure can move. Cells that the rows already
-hold are skipped, so a killed run resumes.
+percent: of the frozen model, of the frozen model on the graph that the gate returns, and of the same with other
+defences: the gate's purifier without a gate that could decide against it, and Jaccard, whose threshold is chosen on
+training and validation nodes of a graph that is attacked at its validation nodes. The attackers do not adapt to those
+two, so their numbers are upper limits. An MLP with as many hidden units, trained on the features alone, is the line
+that no attack on the structure can move. Cells that the rows already hold are skipped, so a killed run resumes.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ from graphmend.transforms.attacks.pairs import UndirectedGraph
 HIDDEN = 32
 EPOCHS = 100
 ATTACKS = ("transfer", "through", "evade")
+COMMIT = commit()  # of the code that runs, whatever is checked out later
 Row = dict[str, Any]
 
 
@@ -103,7 +103,7 @@ class Bench:
             }
         if attack == "clean":
             row["mlp"] = self._mlp()
-        return {**row, "seconds": round(seconds, 1), "commit": commit()}
+        return {**row, "seconds": round(seconds, 1), "commit": COMMIT}
 
     def _attacked(self, attack: str, rate: float) -> Data:
         if attack == "transfer":
