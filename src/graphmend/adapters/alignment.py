@@ -128,7 +128,8 @@ class _Coordinates:
             if narrow is not None and weights is not None:
                 direction = direction + narrow @ (weights @ self.inverse.t())
         direction = direction - direction.mean(0)
-        size = torch.linalg.vector_norm(direction / direction.std(0).clamp(min=1e-30), dim=1, keepdim=True)
+        unit = direction.square().mean(0).sqrt().clamp(min=1e-30)
+        size = torch.linalg.vector_norm(direction / unit, dim=1, keepdim=True)
         factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
         return direction * factor
 
