@@ -175,6 +175,7 @@ def _read(path: Path) -> list[Row]:
 
 COLUMNS: dict[str, tuple[str, Sequence[str]]] = {
     "frozen, transfer": ("frozen", ["transfer"]),
+    "frozen, strongest": ("frozen", ATTACKS),
     "Jaccard, transfer": ("jaccard", ["transfer"]),
     "gate, transfer": ("gate", ["transfer"]),
     "gate, through": ("gate", ["through"]),
