@@ -3,8 +3,9 @@
     python -m benchmarks.gate_cost --store FOLDER --out FILE.json [--turns 5]
 
 Models and targets are those of :mod:`benchmarks.beyond`; the three are timed in turns, in one process on one thread,
-and the best of all turns counts. Graphs of 0.02 to 0.32 times ogbn-arxiv's size show how the cost grows; their features are
-shifted, so that the gate aligns. Models have run once before, so that nothing is tried out while the clock runs.
+and the best of all turns counts. Graphs of 0.02 to 0.32 times ogbn-arxiv's size show how the cost grows; their
+features are shifted, so that the gate aligns. Models have run once before, so that nothing is tried out while the clock
+runs.
 """
 
 from __future__ import annotations

@@ -3,52 +3,104 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch_geometric.data import Data
 
 import graphmend
 from adapter_cases import N, assert_same_result, basic, make_graph, make_model, sage_with_batch_norm
-from graphmend import GTrans, Identity, Limits
+from gate_cases import card_of, moved, planted, trained
+from graphmend import Adaptation, Gate, GraphMendError, GTrans, Identity, Limits, card
+from graphmend.adapters import Align
 from sample_models import TakesData
 from untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+def other_graph(dtype: torch.dtype) -> Data:
+    """A graph like the usual one, with other features."""
+    data = make_graph(dtype)
+    return Data(x=(0.8 * data.x - 0.2).flip(0), edge_index=data.edge_index)
+
+
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT", "PNA", "EdgeCNN", "forward(data)"])
-def test_one_call_mends_for_any_model(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    model = make_model(torch.float32, TakesData if name == "forward(data)" else lambda: basic(name))
-    data = make_graph(torch.float32)
-    result = graphmend.mend(model, data)
-    features_only = name in ("PNA", "EdgeCNN")
-    assert result.reason is None and result.patch.num_rows > 0
-    assert [step.kind for step in result.history].count("edge") == (0 if features_only else 2)
-    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    if features_only:
-        assert len(warnings) == 1 and warnings[0].startswith(
-            "mending features only: edges cannot be learned through convs.0"
-        )
-        assert result.candidates == []
-    else:
-        assert warnings == []
-    model.eval()
+@pytest.mark.parametrize("how", ["blind", "card", "source"])
+def test_one_call_works_for_any_model(name: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    model = make_model(torch.float32, TakesData if name == "forward(data)" else lambda: basic(name)).eval()
+    data, train = make_graph(torch.float32), other_graph(torch.float32)
+    given: dict[str, Any] = {"blind": {}, "card": {"card": card(model, train)}, "source": {"source": train}}[how]
+    before = state_of(model, data)
+    result = graphmend.mend(model, data, **given)
+    assert_same(before, state_of(model, data))
+    assert result.reason is None and result.verdict is not None
+    assert result.verdict.regime == ("blind" if how == "blind" else "card")
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     with torch.no_grad():
         out = model(result.data) if name == "forward(data)" else model(result.data.x, result.data.edge_index)
-    torch.testing.assert_close(out, result.logits)
+    torch.testing.assert_close(out, result.logits, rtol=1e-3, atol=1e-4)
+
+
+def test_without_an_adapter_the_gate_is_asked() -> None:
+    model, data = trained("sage"), moved(planted(1))
+    blind = graphmend.mend(model, data)
+    assert blind.verdict is not None and blind.verdict.decision == "left alone"
+    assert_same_result(blind, Gate()(model, data))
+    expected = Gate()(model, data, card=card_of("sage"))
+    assert expected.verdict is not None and expected.verdict.menders == ("align",)
+    for given in ({"card": card_of("sage")}, {"source": planted()}, {"source": [planted()]}):
+        result = graphmend.mend(model, data, **given)  # type: ignore[arg-type]
+        assert_same_result(result, expected)
+        assert result.verdict == expected.verdict
+
+
+def test_several_training_graphs_are_one_source() -> None:
+    model, graphs = trained("sage"), [planted(), planted(2)]
+    result = graphmend.mend(model, moved(planted(1)), source=graphs)
+    expected = Gate()(model, moved(planted(1)), card=card(model, graphs))
+    assert_same_result(result, expected)
+    assert result.verdict == expected.verdict != Gate()(model, moved(planted(1)), card=card_of("sage")).verdict
+
+
+def test_a_card_and_a_source_are_one_too_many() -> None:
+    with pytest.raises(GraphMendError, match="give a card or the source to make one from, not both"):
+        graphmend.mend(trained("sage"), planted(), card=card_of("sage"), source=planted())
+    with pytest.raises(GraphMendError, match="train_data is an empty list"):
+        graphmend.mend(trained("sage"), planted(), source=[])
+    with pytest.raises(GraphMendError, match="the source card belongs to another model"):
+        graphmend.mend(trained("gcn"), planted(), card=card_of("sage"))
 
 
 def test_one_call_passes_everything_on() -> None:
     model, data, seen = make_model(), make_graph(), []
     rows = torch.arange(N) < 4
-    result = graphmend.mend(model, data, seed=5, limits=Limits(frozen_nodes=rows), callback=seen.append)
-    assert_same_result(result, GTrans()(model, data, seed=5, limits=Limits(frozen_nodes=rows)))
-    assert len(seen) == 10 and torch.equal(result.data.x[rows], data.x[rows])
-    adapter = GTrans(steps=3, edge_steps=0)
-    assert_same_result(graphmend.mend(model, data, adapter), adapter(model, data))
-    other = make_model(make=lambda: basic("PNA"))
-    expected = GTrans(edge_steps=0)(other, data, seed=5, limits=Limits(frozen_nodes=rows))
-    assert_same_result(graphmend.mend(other, data, seed=5, limits=Limits(frozen_nodes=rows)), expected)
+    options: dict[str, Any] = {"seed": 5, "limits": Limits(frozen_nodes=rows)}
+    result = graphmend.mend(model, data, GTrans(), callback=seen.append, **options)
+    assert_same_result(result, GTrans()(model, data, **options))
+    assert len(seen) == 10 and torch.equal(result.data.x[rows], data.x[rows]) and result.verdict is None
+    shifted = moved(planted(1))
+    frozen = Limits(frozen_nodes=torch.arange(shifted.x.size(0)) < 4)
+    kept = graphmend.mend(trained("sage"), shifted, source=planted(), limits=frozen)
+    assert kept.patch.num_rows > 0 and torch.equal(kept.data.x[:4], shifted.x[:4])
+
+
+def test_an_adapter_is_given_the_card() -> None:
+    model, data = trained("sage"), moved(planted(1))
+    expected = Align()(model, data, card=card_of("sage"))
+    assert_same_result(graphmend.mend(model, data, Align(), card=card_of("sage")), expected)
+    assert_same_result(graphmend.mend(model, data, Align(), source=planted()), expected)
+    calls: list[dict[str, Any]] = []
+
+    def own(model: nn.Module, data: Data, **call: Any) -> Adaptation:
+        calls.append(call)
+        return Identity()(model, data)
+
+    graphmend.mend(model, data, own)
+    graphmend.mend(model, data, own, card=card_of("sage"), seed=3)
+    assert calls == [{}, {"card": card_of("sage"), "seed": 3}]
 
 
 def test_identity_predicts_and_changes_nothing() -> None:

@@ -138,8 +138,8 @@ class _Coordinates:
             found = self._narrow_gradient(Leaves(self.base, change.left, change.right))
             direction = self._start.gradient if found is None else found.gradient
         direction = direction - direction.mean(0)
-        standard = direction / moments(direction).std.clamp(min=1e-30)
-        size = torch.linalg.vector_norm(standard, dim=1, keepdim=True)
+        unit = direction.square().mean(0).sqrt().clamp(min=1e-30)
+        size = torch.linalg.vector_norm(direction / unit, dim=1, keepdim=True)
         factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
         return direction * factor
 

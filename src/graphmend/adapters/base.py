@@ -52,6 +52,7 @@ class Change:
         edge_weight: New weights, one per edge of the changed graph: those that stay, then those that come.
         verdict: Why, if a gate decided.
         alternative: The change that was considered and not made.
+        menders: Names of the menders that an alternative comes from.
     """
 
     x: Tensor | None = None
@@ -62,6 +63,7 @@ class Change:
     edge_weight: Tensor | None = None
     verdict: Verdict | None = None
     alternative: Change | None = None
+    menders: tuple[str, ...] = ()
 
 
 @dataclass
@@ -301,4 +303,5 @@ def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative |
         return None
     patch, mended = Patch.make(task.data, x, none[0] if other.removed is None else other.removed, none)
     logits = frozen.predict(mended) if other.logits is None else other.logits
-    return Alternative(mended, logits, patch, is_change=other.x is not None or other.removed is not None)
+    is_change = other.x is not None or other.removed is not None
+    return Alternative(mended, logits, patch, is_change, other.menders)

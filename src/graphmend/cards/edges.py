@@ -14,7 +14,7 @@ from torch import Tensor
 from graphmend.cards.rows import BLOCK, quantiles
 from graphmend.engine.adjacency import Adjacency
 
-__all__ = ["edge_views", "fit", "fits_well", "grid_of", "pair_counts"]
+__all__ = ["edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 PROJECTED = 64  # columns that wide features are projected to, for the neighbourhoods
@@ -31,7 +31,7 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
         edge_index: The edges.
     """
     size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
-    narrow = (x if x.size(1) <= PROJECTED else x @ _projection(x)) / size.unsqueeze(1)
+    narrow = neighbourhood_features(x)
     around = narrow.clone()
     for source, target in _blocks(edge_index, narrow.size(1)):
         around.index_add_(0, target, narrow.index_select(0, source))
@@ -65,6 +65,12 @@ def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
     place[forth] = place[back] = torch.arange(forth.numel(), device=source.device)
     place[loops] = forth.numel() + torch.arange(loops.numel(), device=source.device)
     return torch.cat([forth, loops]), place
+
+
+def neighbourhood_features(x: Tensor) -> Tensor:
+    """The features that are summed over neighbourhoods: of length 1, and projected where they are wide."""
+    size: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return (x if x.size(1) <= PROJECTED else x @ _projection(x)) / size.clamp(min=1e-12)
 
 
 def grid_of(views: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments, moments
 from graphmend.frozen import FrozenGNN
+from graphmend.frozen.failures import failures_named
 
 __all__ = ["Observation", "observe", "probabilities"]
 
@@ -44,7 +45,7 @@ class Observation:
 def observe(frozen: FrozenGNN, data: Data, x: Tensor | None = None) -> Observation:
     """Run the model on a graph, or on the same graph with other features, which may be shared features."""
     x = data.x if x is None else x
-    with frozen.on(data):
+    with failures_named(data), frozen.on(data):
         first = frozen.first_layer(x, data.edge_index)
         return Observation(first, frozen.embed(x, data.edge_index), frozen(x, data.edge_index))
 

@@ -42,10 +42,12 @@ def without_card(task: Task, log: Log) -> Finding:
     rows = outlying_rows(data.x)
     if log.at_least("rows set apart by a gap", float(rows.sum()), 1.0):
         x = task.within_limits(refilled(data.x, data.edge_index, rows))
+        number = f"{int(rows.sum())} of {rows.numel()} feature rows are set apart from all others"
+        if torch.equal(x, data.x):
+            return Finding(f"left alone: {number}, but the limits let none of them change", logits=logits)
         change = Change(x, logits=frozen(x, data.edge_index))
         assert change.logits is not None
         flips = _flips(before, probabilities(change.logits))
-        number = f"{int(rows.sum())} of {rows.numel()} feature rows are set apart from all others"
         sentence = f"applied: {number} and were replaced by what their neighbours have"
         return Finding(sentence, ("impute",), change, flips=flips, logits=logits)
     try:
@@ -65,6 +67,7 @@ def without_card(task: Task, log: Log) -> Finding:
     assert change.logits is not None
     flips = _flips(before, probabilities(change.logits))
     if against is not None:
+        change.menders = ("align",)
         return Finding(f"left alone: {against}", (), Change(), change, flips, logits=logits)
     sentence = (
         "partly applied: aligned half way with the statistics of the model's batch normalisation, which changes "

@@ -100,6 +100,7 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
         sentence = f"applied: {number}; the worst of them were cut, which changes predictions as undoing an attack does"
         return Finding(sentence, ("purify",), change, None, share, expected, logits=before.logits)
     sentence = f"left alone: {number}, but cutting them would not have the effect of undoing an attack"
+    change.menders = ("purify",)
     return Finding(sentence, (), Change(), change, share, logits=before.logits)
 
 
@@ -145,7 +146,9 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
     against = _why_not(case, before, start, after, lambda shares: _second_opinion(case, maps, weight, shares), log)
     change = Change(x, logits=after.logits)
     flips, expected = flipped(before, after), 100 * flipped(before, after) * max(0.0, backing(before, after))
+    menders = ("align",) if repaired is None else ("impute", "align")
     if against is not None:
+        change.menders = menders
         imputed.proposal = change
         if repaired is None:
             imputed.sentence, imputed.flips = f"left alone: {against}", flips
@@ -156,7 +159,6 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
         f"applied: the first layer had shifted by {shift:.2f}, {shift / max(case.noise, 1e-12):.0f} times the noise of "
         "the training graph, and was aligned with it"
     )
-    menders = ("align",) if repaired is None else ("impute", "align")
     return Finding(sentence, menders, change, None, flips, expected, logits=before.logits)
 
 

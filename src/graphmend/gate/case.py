@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from graphmend.adapters.base import Change, Task
 from graphmend.cards.moments import Moments
 from graphmend.cards.observation import observe, probabilities
+from graphmend.cards.rows import in_blocks
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
@@ -18,6 +19,8 @@ from graphmend.frozen import FrozenGNN
 from graphmend.results.verdict import Evidence
 
 __all__ = ["Case", "Finding", "Log", "Look", "backing", "flipped"]
+
+LEAST_NOISE = 1e-6  # where halves of the training graph do not differ at all, so that no shift is no shift
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ class Case:
         self.task, self.card, self.data = task, card, task.data
         self.frozen: FrozenGNN = task.require_frozen()
         self.nodes = task.data.x.size(0)
-        self.noise = card.noise_for(self.nodes)
+        self.noise = max(card.noise_for(self.nodes), LEAST_NOISE)
         self.is_limited = task.limits.projection(task.data.x) is not None
         self.base = LinearMaps(task.data.x)  # its products are shared by everything that is tried out
 
@@ -112,8 +115,8 @@ class Case:
         constant = self.card.column_max == self.card.column_min
         if not bool(constant.any()):
             return 0.0
-        mass = torch.stack([(part - self.card.column_mean).abs().sum(0) for part in torch.split(self.data.x, 4096)])
-        total = mass.sum(0)
+        usual = torch.where(constant, self.card.column_min, self.card.column_mean)  # a mean may be off by rounding
+        total = torch.stack([(part - usual).abs().sum(0) for part in in_blocks(self.data.x)]).sum(0)
         return float(total[constant].sum() / total.sum().clamp(min=1e-30))
 
 
@@ -142,7 +145,7 @@ class Finding:
         sentence: The reason, for a person.
         menders: Names of the menders whose change is applied.
         change: The change to apply; nothing if there is none.
-        proposal: A change that was considered and not applied.
+        proposal: A change that was considered and not applied; it names its menders.
         flips: Share of the predictions that the change, or the proposal, flips.
         expected: Expected change of the accuracy in points.
         partly: Whether a further change was considered and not applied.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
 from graphmend.gate.case import Finding, Log
@@ -39,14 +40,20 @@ class Gate(Adapter):
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
         log = Log()
-        finding = without_card(task, log) if task.card is None else with_card(task, task.card, log)
+        with failures_named(task.data):
+            finding = self._ask(task, log)
         change = finding.change
         change.logits = finding.logits if not finding.menders else change.logits
         change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
-        change.alternative = (
-            finding.proposal if not finding.menders or finding.partly else Change(logits=finding.logits)
-        )
+        change.alternative = Change(logits=finding.logits)
+        if not finding.menders or finding.partly:
+            change.alternative = finding.proposal
         return change
+
+    def _ask(self, task: Task, log: Log) -> Finding:
+        if task.data.x.size(0) == 1:
+            return Finding("left alone: a single node says nothing about a shift")
+        return without_card(task, log) if task.card is None else with_card(task, task.card, log)
 
 
 def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:

@@ -14,8 +14,8 @@ from graphmend.engine.report import Report
 from graphmend.errors import require
 from graphmend.results.history import Candidate, Step
 from graphmend.results.patch import Patch
-from graphmend.results.questions import Alternative, nodes_to_ask, poll, predicted
-from graphmend.results.verdict import APPLIED, LEFT_ALONE, Verdict
+from graphmend.results.questions import Alternative, class_number, nodes_to_ask, poll, predicted
+from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["Adaptation"]
 
@@ -86,24 +86,20 @@ class Adaptation:
             known = dict(zip(nodes, values, strict=True))
         asked = [node for node in nodes_to_ask(old, new, old.numel()).tolist() if node in known]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
-        result = poll(old[asked], new[asked], [int(known[node]) for node in asked])
+        result = poll(old[asked], new[asked], [class_number(known[node]) for node in asked])
         counts = f"of {result.asked} labels {result.for_change} speak for the change and {result.against} against it"
         if result.decision is None:
             verdict = replace(self._verdict(), regime="labels", sentence=f"{self._verdict().sentence}; {counts}")
             return replace(self, verdict=verdict)
-        decision = APPLIED if result.decision else LEFT_ALONE
-        menders = self._verdict().menders or (("proposal",) if result.decision else ())
-        verdict = replace(
-            self._verdict(),
-            decision=decision,
-            regime="labels",
-            sentence=f"{decision}: {counts}",
-            menders=menders if result.decision else (),
-        )
-        if result.decision != self.alternative.is_change:
+        other, menders = self.alternative, self._verdict().menders
+        is_other = result.decision == other.is_change
+        chosen = other.menders if is_other else menders
+        decision = APPLIED if result.decision else PARTLY if chosen else LEFT_ALONE
+        sentence = f"{decision}: {counts}"
+        verdict = replace(self._verdict(), decision=decision, menders=chosen, regime="labels", sentence=sentence)
+        if not is_other:
             return replace(self, verdict=verdict)
-        own = Alternative(self.data, self.logits, self.patch, is_change=not self.alternative.is_change)
-        other = self.alternative
+        own = Alternative(self.data, self.logits, self.patch, not other.is_change, menders)
         return replace(self, data=other.data, logits=other.logits, patch=other.patch, verdict=verdict, alternative=own)
 
     def _verdict(self) -> Verdict:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.errors import require
 from graphmend.results.patch import Patch
 
-__all__ = ["Alternative", "Poll", "nodes_to_ask", "poll", "predicted"]
+__all__ = ["Alternative", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
 
 SHARE = 0.65
 ERROR = 0.05
@@ -32,13 +34,15 @@ class Alternative:
         data: The graph.
         logits: The model's output on it.
         patch: The change from the caller's graph to it.
-        is_change: Whether it is the changed graph, and the one that was returned the unchanged one.
+        is_change: Whether it has the change that was considered, and the one that was returned has not.
+        menders: Names of the menders that led to it.
     """
 
     data: Data
     logits: Tensor
     patch: Patch
     is_change: bool
+    menders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,17 @@ def poll(old: Tensor, new: Tensor, labels: Sequence[int]) -> Poll:
 def predicted(logits: Tensor) -> Tensor:
     """The predicted class of each node, from class scores or a single binary logit per node."""
     return logits.argmax(1) if logits.dim() == 2 and logits.size(1) > 1 else (logits.reshape(-1) > 0).long()
+
+
+def class_number(label: Any) -> int:
+    """A label as a whole number, after a check that it is one."""
+    try:
+        number: int | None = int(label)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    require(number is not None and bool(number == label), f"labels must be whole numbers (got {label!r})")
+    assert number is not None
+    return number
 
 
 def nodes_to_ask(old: Tensor, new: Tensor, number: int) -> Tensor:
