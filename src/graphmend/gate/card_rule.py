@@ -40,7 +40,9 @@ ROWS_SHIFT = 2.0  # times the noise
 ROWS_UNDO = 0.8  # of the shift that may be left after imputing
 # shift of the first layer
 SHIFT = 3.0  # times the noise
+DENSITY = (0.6, 1.7)  # edges per node, relative to the training graph: beyond, degrees and not features have shifted
 EXPLAINED = 0.4  # of the shift, by other class shares
+MOSTLY_EXPLAINED = 0.6  # beyond which nothing outweighs it
 CLEARER = 0.03  # by which the agreement with the centroids must rise to outweigh a doubt
 FEWEST_FLIPS = 0.02
 PRIOR = 0.02  # by which class shares may move away from the training graph's
@@ -136,6 +138,17 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
             )
         return imputed
 
+    density = case.data.edge_index.size(1) / case.nodes / max(case.card.edges_per_node, 1e-12)
+    low, high = DENSITY
+    alike = log.at_least("edges per node, relative to training", density, low)
+    if not (alike and log.at_most("edges per node, relative to training", density, high)):
+        if repaired is None:
+            imputed.sentence = (
+                f"left alone: the graph has {density:.1f} times as many edges per node as the training graph, so that "
+                "a shift of the first layer says little about the features"
+            )
+        return imputed
+
     def first(x: Tensor) -> Tensor:
         return case.frozen.first_layer(x, case.data.edge_index)
 
@@ -168,9 +181,9 @@ def _why_not(
     """What speaks against an alignment, in words."""
     explained = case.explained_by_classes(start)
     rise = after.agreement - start.agreement
-    if not log.at_most("share of the shift explained by class shares", explained, EXPLAINED) and not log.at_least(
-        "rise of the agreement with the class centroids", rise, CLEARER
-    ):
+    doubtful = not log.at_most("share of the shift explained by class shares", explained, EXPLAINED)
+    outweighed = explained <= MOSTLY_EXPLAINED and rise >= CLEARER
+    if doubtful and not outweighed:
         return f"{100 * explained:.0f} % of the shift is explained by other class shares, which are no error"
     flips, classes = flipped(before, after), case.card.prior.numel()
     if not log.at_least("share of predictions flipped", flips, FEWEST_FLIPS):
