@@ -106,7 +106,8 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
     A row that still points where its neighbours point has only a wrong size and gets the usual one. Others are replaced
     by the mean of their neighbours, over three rounds, or else by the mean of all normal rows.
     """
-    both = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    between = edge_index[:, edge_index[0] != edge_index[1]]
+    both = torch.cat([between, between.flip(0)], dim=1)
     out, missing = x.clone(), rows.clone()
     for _ in range(ROUNDS):
         nodes, means = _neighbour_means(out, both, ~missing, missing)
