@@ -20,6 +20,7 @@ MARGINS = (0.1, 0.1, 0.1, 0.02)  # besides, for each row statistic
 ENTRIES = 1.5  # so that a single entry out of range makes no row abnormal, however few columns there are
 DEVIATIONS = 4.0  # robust standard deviations from the median of the graph itself
 LEAST_DEVIATION = 0.01
+MOST_ROWS = 0.5  # of all rows, that may look abnormal
 ROUNDS = 3
 DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
 SAMPLED = 2000  # rows that the usual cosine is taken from
@@ -57,7 +58,7 @@ class Impute(Adapter):
         if not bool(rows.any()):
             return Change()
         share = float(rows.double().mean())
-        if share > 0.5:
+        if share > MOST_ROWS:
             raise Stopped(f"{100 * share:.0f} % of the rows look abnormal, so nobody knows what normal rows are")
         return Change(task.within_limits(refilled(x, task.data.edge_index, rows)))
 
@@ -119,8 +120,10 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
     if bool(missing.any()):
         out[missing] = normal.to(x.dtype) @ x / normal.sum()
     size = torch.linalg.vector_norm(x, dim=1)
-    kept = (rows & (_cosine(x, out) >= DIRECTION * _usual_cosine(x, both, normal)) & (size > 0)).nonzero().view(-1)
-    out[kept] = x[kept] * (size[normal].median() / size[kept]).unsqueeze(1)
+    usual = _usual_cosine(x, both, normal)
+    for places in torch.split((rows & (size > 0)).nonzero().view(-1), max(1, BLOCK // x.size(1))):
+        kept = places[_cosine(x[places], out[places]) >= DIRECTION * usual]
+        out[kept] = x[kept] * (size[normal].median() / size[kept]).unsqueeze(1)
     return out
 
 

@@ -15,6 +15,7 @@ from graphmend.errors import listed, require
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edits import attributes_of_added, with_edge_changes
 from graphmend.graph.limits import Limits
+from graphmend.results.verdict import Verdict
 
 __all__ = ["Sequence"]
 
@@ -99,6 +100,7 @@ class _Total:
         self._added = data.edge_index[:, :0]
         self._weight: Tensor | None = None  #: of the edges that stay and of those that were added
         self._report: Report | None = None
+        self._verdict: Verdict | None = None  #: of a gate among the members
 
     @property
     def num_edges(self) -> int:
@@ -114,6 +116,7 @@ class _Total:
         """Change the changed graph further."""
         self._x = self._x if change.x is None else change.x.detach()
         self._report = self._report if change.report is None else change.report
+        self._verdict = self._verdict if change.verdict is None else change.verdict
         if change.removed is not None:
             keep = torch.ones(self.num_edges, dtype=torch.bool, device=self._kept.device)
             keep[change.removed] = False
@@ -152,4 +155,4 @@ class _Total:
 
     def change(self, logits: Tensor | None) -> Change:
         """All of it as one change, with the logits if they are known."""
-        return Change(self._x, self._removed, self._added, logits, self._report, self._weight)
+        return Change(self._x, self._removed, self._added, logits, self._report, self._weight, verdict=self._verdict)

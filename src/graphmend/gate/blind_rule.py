@@ -48,7 +48,7 @@ def without_card(task: Task, log: Log) -> Finding:
         change = Change(x, logits=frozen(x, data.edge_index))
         assert change.logits is not None
         flips = _flips(before, probabilities(change.logits))
-        sentence = f"applied: {number} and were replaced by what their neighbours have"
+        sentence = f"applied: {number} and were repaired from their neighbours"
         return Finding(sentence, ("impute",), change, flips=flips, logits=logits)
     try:
         target = running_moments(task)
@@ -71,7 +71,7 @@ def without_card(task: Task, log: Log) -> Finding:
         return Finding(f"left alone: {against}", (), Change(), change, flips, logits=logits)
     sentence = (
         "partly applied: aligned half way with the statistics of the model's batch normalisation, which changes "
-        f"{100 * flips:.0f} % of the predictions; going all the way would make the model more certain"
+        f"{100 * flips:.0f} % of the predictions and makes the model no less certain"
     )
     return Finding(sentence, ("align",), change, flips=flips, partly=True, logits=logits)
 

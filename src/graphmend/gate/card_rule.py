@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphmend.adapters.alignment import alignment
 from graphmend.adapters.base import Change, Task
-from graphmend.adapters.impute import abnormal_rows, refilled
+from graphmend.adapters.impute import MOST_ROWS, abnormal_rows, refilled
 from graphmend.adapters.purify import Purify, excess_of, worst_edges
 from graphmend.cards.observation import probabilities
 from graphmend.cards.source_card import SourceCard
@@ -86,6 +86,8 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
         return None
     strength = Purify().strength
     removed = worst_edges(excess.fits, strength * excess.share, case.task)
+    if removed.numel() == 0:  # the caller does not allow it
+        return None
     keep = torch.ones(case.data.edge_index.size(1), dtype=torch.bool, device=removed.device)
     keep[removed] = False
     after = case.look(case.features(), without_edges(case.data, keep))
@@ -93,11 +95,11 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     share = float(flips.double().mean())
     confidence = before.probability.amax(1)
     confident = float((confidence[flips] > confidence.median()).double().mean()) if bool(flips.any()) else 0.0
-    per_cut = share / (strength * excess.share)
+    per_cut = share / (removed.numel() / excess.fits.numel())
     change = Change(removed=removed, logits=after.logits)
     expected = 100 * share * max(0.0, backing(before, after))
     number = f"{100 * excess.share:.0f} % of the edges are in excess of those the training graph accounts for"
-    strong = log.at_least("flips per cut edge", per_cut, FLIPS_PER_CUT)
+    strong = log.at_least("share of nodes flipped per share of edges cut", per_cut, FLIPS_PER_CUT)
     if log.at_least("confident nodes among the flips", confident, LESS_CONFIDENT if strong else CONFIDENT):
         sentence = f"applied: {number}; the worst of them were cut, which changes predictions as undoing an attack does"
         return Finding(sentence, ("purify",), change, None, share, expected, logits=before.logits)
@@ -109,14 +111,14 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
 def _abnormal_rows(case: Case, before: Look, rows: Tensor, share: float, log: Log) -> tuple[LinearMaps, Look] | None:
     """Fill abnormal rows if that undoes part of the shift."""
     some = log.at_least("abnormal rows", float(rows.sum()), 1.0)
-    if not (some and log.at_most("share of abnormal rows", share, 0.5)):
+    if not (some and log.at_most("share of abnormal rows", share, MOST_ROWS)):
         return None
     shift = case.shift(before)
     if not log.at_least("shift of the first layer", shift, ROWS_SHIFT * case.noise):
         return None
     maps = LinearMaps(case.task.within_limits(refilled(case.data.x, case.data.edge_index, rows)))
     after = case.look(changed_features(maps))
-    undone = log.at_most("shift after imputing", case.shift(after), ROWS_UNDO * shift)
+    undone = log.at_most("shift of the first layer after imputing", case.shift(after), ROWS_UNDO * shift)
     return (maps, after) if undone else None
 
 
@@ -126,11 +128,12 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
     imputed = Finding("", logits=before.logits)
     if repaired is not None:
         expected = 100 * flipped(before, start) * max(0.0, backing(before, start))
-        sentence = "applied: abnormal feature rows were replaced by what their neighbours have"
+        sentence = "applied: abnormal feature rows were repaired from their neighbours"
         change = Change(maps.x, logits=start.logits)
         imputed = Finding(sentence, ("impute",), change, None, flipped(before, start), expected, logits=before.logits)
     shift, limit = case.shift(start), SHIFT * case.noise
-    if not log.at_least("shift of the first layer", shift, limit):
+    when = "" if repaired is None else " after imputing"
+    if not log.at_least(f"shift of the first layer{when}, for aligning", shift, limit):
         if repaired is None:
             imputed.sentence = (
                 f"left alone: the shift of the first layer, {shift:.2f}, is within {SHIFT:.0f} times the noise of the "
@@ -149,11 +152,8 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
             )
         return imputed
 
-    def first(x: Tensor) -> Tensor:
-        return case.frozen.first_layer(x, case.data.edge_index)
-
     weight = case.frozen.first_map
-    aligned = alignment(first, maps, weight, case.card.first)
+    aligned = alignment(case.first_layer, maps, weight, case.card.first)
     x = case.task.within_limits(aligned.added_to(maps.x))
     after = case.look(x if case.is_limited else aligned.of(maps))
     against = _why_not(case, before, start, after, lambda shares: _second_opinion(case, maps, weight, shares), log)
@@ -168,9 +168,10 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
         else:
             imputed.sentence, imputed.partly = f"{imputed.sentence}; not aligned: {against}", True
         return imputed
+    first_of_all = "" if repaired is None else "abnormal feature rows were repaired from their neighbours; then "
     sentence = (
-        f"applied: the first layer had shifted by {shift:.2f}, {shift / max(case.noise, 1e-12):.0f} times the noise of "
-        "the training graph, and was aligned with it"
+        f"applied: {first_of_all}the first layer had shifted by {shift:.2f}, "
+        f"{shift / max(case.noise, 1e-12):.0f} times the noise of the training graph, and was aligned with it"
     )
     return Finding(sentence, menders, change, None, flips, expected, logits=before.logits)
 
@@ -213,14 +214,9 @@ def _why_not(
 
 def _second_opinion(case: Case, maps: LinearMaps, weight: Tensor, shares: Tensor) -> Tensor:
     """The predictions after an alignment with the moments that the card expects for the predicted class shares."""
-
-    def first(x: Tensor) -> Tensor:
-        return case.frozen.first_layer(x, case.data.edge_index)
-
-    classes = shares
+    probability = shares.unsqueeze(0)
     for _ in range(OPINIONS):
-        other = alignment(first, maps, weight, case.card.expected(shares))
+        other = alignment(case.first_layer, maps, weight, case.card.expected(probability.mean(0)))
         logits = case.frozen(other.of(maps), case.data.edge_index)
         probability = probabilities(logits, case.card.temperature)
-        shares, classes = probability.mean(0), probability.argmax(1)
-    return classes
+    return probability.argmax(1)

@@ -92,6 +92,10 @@ class Case:
         probability = probabilities(seen.logits, self.card.temperature)
         return Look(seen.moments, probability, self.card.nearest_class(seen.z), seen.logits)
 
+    def first_layer(self, x: Tensor) -> Tensor:
+        """The output of the first layer for other features of this graph."""
+        return self.frozen.first_layer(x, self.data.edge_index)
+
     def shift(self, look: Look) -> float:
         """The distance of the first layer's moments from the card's."""
         return self.card.first.distance(look.moments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphmend.adapters.base import Adapter, Change, Task
-from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
 from graphmend.gate.case import Finding, Log
@@ -40,14 +39,13 @@ class Gate(Adapter):
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
         log = Log()
-        with failures_named(task.data):
-            finding = self._ask(task, log)
+        finding = self._ask(task, log)
         change = finding.change
         change.logits = finding.logits if not finding.menders else change.logits
         change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
-        change.alternative = Change(logits=finding.logits)
-        if not finding.menders or finding.partly:
-            change.alternative = finding.proposal
+        change.alternative = finding.proposal
+        if change.alternative is None and finding.menders:
+            change.alternative = Change(logits=finding.logits)
         return change
 
     def _ask(self, task: Task, log: Log) -> Finding:

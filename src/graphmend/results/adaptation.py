@@ -86,17 +86,25 @@ class Adaptation:
             known = dict(zip(nodes, values, strict=True))
         asked = [node for node in nodes_to_ask(old, new, old.numel()).tolist() if node in known]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
-        result = poll(old[asked], new[asked], [class_number(known[node]) for node in asked])
+        classes = 2 if self.logits.dim() == 1 else max(2, self.logits.size(1))
+        result = poll(old[asked], new[asked], [class_number(known[node], classes) for node in asked])
         counts = f"of {result.asked} labels {result.for_change} speak for the change and {result.against} against it"
         if result.decision is None:
-            verdict = replace(self._verdict(), regime="labels", sentence=f"{self._verdict().sentence}; {counts}")
-            return replace(self, verdict=verdict)
+            return replace(self, verdict=replace(self._verdict(), sentence=f"{self._verdict().sentence}; {counts}"))
         other, menders = self.alternative, self._verdict().menders
         is_other = result.decision == other.is_change
         chosen = other.menders if is_other else menders
         decision = APPLIED if result.decision else PARTLY if chosen else LEFT_ALONE
         sentence = f"{decision}: {counts}"
-        verdict = replace(self._verdict(), decision=decision, menders=chosen, regime="labels", sentence=sentence)
+        verdict = replace(
+            self._verdict(),
+            decision=decision,
+            menders=chosen,
+            regime="labels",
+            sentence=sentence,
+            flips=float((old != new).double().mean()) if chosen else 0.0,
+            expected=self._verdict().expected if chosen and not is_other else 0.0,
+        )
         if not is_other:
             return replace(self, verdict=verdict)
         own = Alternative(self.data, self.logits, self.patch, not other.is_change, menders)

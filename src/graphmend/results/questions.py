@@ -86,14 +86,15 @@ def predicted(logits: Tensor) -> Tensor:
     return logits.argmax(1) if logits.dim() == 2 and logits.size(1) > 1 else (logits.reshape(-1) > 0).long()
 
 
-def class_number(label: Any) -> int:
-    """A label as a whole number, after a check that it is one."""
+def class_number(label: Any, classes: int) -> int:
+    """A label as a whole number, after a check that it is one and that there is such a class."""
     try:
         number: int | None = int(label)
     except (TypeError, ValueError, OverflowError):
         number = None
     require(number is not None and bool(number == label), f"labels must be whole numbers (got {label!r})")
     assert number is not None
+    require(0 <= number < classes, f"there is no class {number}; the classes are 0 to {classes - 1}")
     return number
 
 
