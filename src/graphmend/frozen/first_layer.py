@@ -87,14 +87,19 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
         opposite, half = third[call].value, between[call].value
         return not bool(opposite.isfinite().all()) or _is_middle(value, opposite, half)
 
+    def follows(call: Call) -> bool:
+        return not second or not torch.equal(first[call].value, second[call].value)
+
+    def varies(call: Call) -> bool:
+        return _varies(first[call].value) or (x.size(0) == 1 and follows(call))
+
     reacting = [c for c in calls if not torch.equal(first[c].value, bare[c].value)]
-    affine = _before_batch_norm([c for c in calls if is_affine(c) and _varies(first[c].value)], first)
+    affine = _before_batch_norm([c for c in calls if is_affine(c) and varies(c)], first)
     chosen = _chosen(affine, reacting, first)
     if chosen is None:
         raise GraphMendError(_nothing_found(model, x))
     norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
-    follows = not second or not torch.equal(first[chosen].value, second[chosen].value)
-    is_sure = len(reacting) > 0 and follows and _varies(first[chosen].value)
+    is_sure = len(reacting) > 0 and follows(chosen) and _varies(first[chosen].value)
     return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None, is_sure)
 
 
