@@ -148,7 +148,8 @@ def _mask(data: Data, name: str) -> Tensor | None:
         f"{name} is no mask of the {nodes} nodes (got {shape}); give one truth value per node, which "
         f"torch_geometric.utils.index_to_mask(indices, size={nodes}) makes from indices",
     )
-    return mask.reshape(nodes, -1)[:, 0].to(data.x.device).bool()
+    first: Tensor = mask.reshape(nodes, -1)[:, 0].to(data.x.device).bool()
+    return first
 
 
 def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:

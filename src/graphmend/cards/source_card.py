@@ -122,8 +122,8 @@ class SourceCard:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> SourceCard:
         """The same card on a device, in a floating-point type."""
-        tensors, _ = self.parts()
-        return replace(self, **{name: value.to(device, dtype) for name, value in tensors.items()})
+        moved: dict[str, Any] = {name: value.to(device, dtype) for name, value in self.parts()[0].items()}
+        return replace(self, **moved)
 
     def check(self, model: nn.Module, data: Data) -> None:
         """Raise unless the card belongs to this model and the graph has the columns it was made with."""
