@@ -310,6 +310,77 @@ def test_what_drops_in_training_can_drop_here() -> None:
     assert_same(before, state_of(model, data))
 
 
+def test_what_modules_keep_in_training_is_as_before_once_nothing_drops() -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(IN))
+            self.register_buffer("scale", torch.ones(IN))
+            self.steps = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+                self.scale = self.scale * 0.9
+                self.steps += 1
+            return (x - self.mean) * self.scale
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centred, self.conv, self.out = Centred(), pyg.GCNConv(IN, HID), pyg.GCNConv(HID, OUT)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+            return self.out(self.conv(self.centred(x), edge_index).relu(), edge_index)
+
+    model, data = seeded(Model), make_graph()
+    with FrozenGNN(model, data) as frozen:
+        before, logits = frozen.first_layer(data.x, data.edge_index), frozen(data.x, data.edge_index)
+        with frozen.dropping():
+            assert not torch.equal(frozen.first_layer(data.x, data.edge_index), before)
+        assert model.centred.steps == 0 and torch.equal(model.centred.mean, torch.zeros(IN))
+        assert not any(module.training for module in model.modules())
+        assert torch.equal(frozen.first_layer(data.x, data.edge_index), before)
+        assert torch.equal(frozen(data.x, data.edge_index), logits)
+
+
+class Refusing(nn.Module):
+    """Raises on some features."""
+
+    def __init__(self, refuses: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.inner, self.refuses = TwoConvs(pyg.GCNConv), refuses
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        if bool(self.refuses(x).any()):
+            raise ValueError("cannot take these features")
+        return self.inner(x, edge_index)
+
+
+REFUSALS: dict[str, Callable[[Tensor], Tensor]] = {
+    "negative": lambda x: x < 0,
+    "large": lambda x: x > 1,
+    "not binary": lambda x: (x != 0) & (x != 1),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_a_model_that_raises_on_other_features(kind: str) -> None:
+    model, data = seeded(lambda: Refusing(REFUSALS[kind])), make_graph()
+    data.x = (data.x > 0).to(data.x.dtype)
+    torch.testing.assert_close(first_layer(model, data), output_of(model, model.inner.a, data))
+
+
+def test_features_that_do_not_vary_are_named() -> None:
+    model, data = seeded(lambda: basic("GCN", num_layers=2)), make_graph()
+    with torch.no_grad():
+        for conv in model.convs:
+            conv.bias.zero_()
+    data.x = torch.zeros_like(data.x)
+    with FrozenGNN(model, data) as frozen, pytest.raises(GraphMendError, match=r"features do not vary: .*; check x"):
+        frozen.first_layer(data.x, data.edge_index)
+
+
 def test_a_model_without_a_first_layer_says_so() -> None:
     class NoLayer(nn.Module):
         def __init__(self) -> None:

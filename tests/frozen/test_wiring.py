@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import gc
 import weakref
@@ -87,6 +89,38 @@ def test_the_second_graph_pays_nothing(name: str) -> None:
     for nodes in (120, 90, 31):
         assert runs_of(runs, lambda nodes=nodes: ADAPTER(model, graph(nodes, seed=nodes))) == needed(nodes)
     assert runs_of(runs, lambda: ADAPTER(model, graph(31, 31), mode="eager")) == needed(31, together=False)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+@pytest.mark.parametrize("name", [*MODELS, "GCN of three layers", "SAGE with batch norm"])
+def test_a_graph_whose_features_say_nothing_leaves_nothing_behind(name: str, value: float) -> None:
+    more: dict[str, Callable[[], nn.Module]] = {
+        "GCN of three layers": lambda: basic("GCN", num_layers=3),
+        "SAGE with batch norm": lambda: basic("GraphSAGE", num_layers=2, norm="BatchNorm"),
+    }
+    model, data, empty = seeded({**MODELS, **more}[name]), graph(60), graph(60)
+    empty.x = torch.full_like(empty.x, value)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.normal_(generator=rng(4))  # biases that react to edges where features are 0
+    fresh = copy.deepcopy(model)
+    looks: tuple[Callable[[FrozenGNN], Any], ...] = (
+        lambda frozen: frozen.first_layer(empty.x, empty.edge_index),
+        lambda frozen: frozen.embed(empty.x, empty.edge_index),
+        lambda frozen: frozen.reads_weights,
+        lambda frozen: frozen.way,
+    )
+    with FrozenGNN(model, empty) as frozen:
+        for look in looks:
+            with contextlib.suppress(GraphMendError):
+                look(frozen)
+    with FrozenGNN(model, data) as frozen, FrozenGNN(fresh, data) as other:
+        for method in ("first_layer", "embed"):
+            now, expected = (getattr(f, method)(data.x, data.edge_index) for f in (frozen, other))
+            assert torch.equal(now, expected), method
+        assert frozen.first_norm is None or other.first_norm is not None
+        assert (frozen.way, frozen.reads_weights) == (other.way, other.reads_weights)
 
 
 def test_trials_run_on_a_few_nodes() -> None:

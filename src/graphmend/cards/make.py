@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +53,11 @@ def card(
     for data in graphs:
         check_graph(data)
     widths = {data.x.size(1) for data in graphs}
-    require(len(widths) == 1, f"the training graphs have different numbers of columns ({sorted(widths)})")
+    require(
+        len(widths) == 1,
+        f"the training graphs have different numbers of columns ({sorted(widths)}); "
+        "give graphs with the feature columns the model was trained on",
+    )
     graphs = [plain(data) for data in graphs]
     seen: list[Observation] = []
     maps: list[Tensor] = []
@@ -60,7 +65,7 @@ def card(
         with torch.cuda.device_of(data.x), FrozenGNN(model, data, embedding=embedding, seed=seed) as frozen:  # type: ignore[no-untyped-call]
             seen.append(observe(frozen, data))
             maps.append(frozen.first_map)
-    return _card(model, graphs, seen, maps, seed)
+    return replace(_card(model, graphs, seen, maps, seed), embedding=embedding)
 
 
 @torch.no_grad()
@@ -73,9 +78,10 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     z_moments = moments(z)
     standard = (z - z_moments.mean) / z_moments.unit
     counts = F.one_hot(classes, probability.size(1)).to(z.dtype)
-    centroids = counts.t() @ standard / counts.sum(0).clamp(min=1).unsqueeze(1)
-    low, high = (torch.stack([getattr(data.x, f"a{name}")(0) for data in graphs]) for name in ("min", "max"))
-    low, high = low.amin(0), high.amax(0)
+    sizes = counts.sum(0).unsqueeze(1)
+    centroids = (counts.t() @ standard / sizes.clamp(min=1)).masked_fill(sizes == 0, torch.nan)
+    low = torch.stack([data.x.amin(0) for data in graphs]).amin(0)
+    high = torch.stack([data.x.amax(0) for data in graphs]).amax(0)
     rows = torch.cat([row_statistics(data.x, *column_range(low, high)) for data in graphs])
     empty = rows[:, 0] <= EMPTY_ROW
     limits = quantiles(rows[~empty] if not bool(empty.all()) else rows, ROW_QUANTILES)
@@ -132,8 +138,18 @@ def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 def _mask(data: Data, name: str) -> Tensor | None:
     """A mask of the nodes; the first one, where there are several as columns."""
-    mask = data.get(name)
-    return None if mask is None else mask.reshape(data.x.size(0), -1)[:, 0].bool()
+    mask, nodes = data.get(name), data.x.size(0)
+    if mask is None:
+        return None
+    shape = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+    fits = isinstance(mask, Tensor) and mask.shape[:1] == (nodes,) and mask.numel() > 0
+    require(
+        fits and (mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())),
+        f"{name} is no mask of the {nodes} nodes (got {shape}); give one truth value per node, which "
+        f"torch_geometric.utils.index_to_mask(indices, size={nodes}) makes from indices",
+    )
+    first: Tensor = mask.reshape(nodes, -1)[:, 0].to(data.x.device).bool()
+    return first
 
 
 def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:
@@ -150,6 +166,15 @@ def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tupl
     return max(whole.distance(moments(first.index_select(0, chosen))) for chosen in draws), half
 
 
+def _labels(y: Tensor, mask: Tensor, classes: int) -> Tensor | None:
+    """One label per node, from a column of labels or from one-hot rows; ``None`` where nodes have several labels."""
+    if y.size(1) == 1:
+        return y[:, 0]
+    rows = y[mask]
+    is_one_hot = bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(1) == 1).all())
+    return y.long().argmax(1) if is_one_hot and y.size(1) == classes else None
+
+
 def _temperature(logits: Tensor, graphs: list[Data]) -> float:
     """The temperature with the lowest negative log-likelihood on labelled validation nodes; 1 where there are none."""
     start, rows, labels = 0, [], []
@@ -157,7 +182,9 @@ def _temperature(logits: Tensor, graphs: list[Data]) -> float:
     for data in graphs:
         mask, y, nodes = _mask(data, "val_mask"), data.get("y"), data.x.size(0)
         if mask is not None and y is not None:
-            label = y.reshape(nodes, -1)[:, 0]
+            label = _labels(y.reshape(nodes, -1), mask, classes)
+            if label is None:
+                return 1.0
             chosen = (mask & (label >= 0) & (label < classes)).nonzero().view(-1)  # -1 and NaN stand for no label
             rows.append(chosen + start)
             labels.append(label[chosen].long())

@@ -35,11 +35,6 @@ class Observation:
         """The moments of the first layer."""
         return moments(self.first)
 
-    @property
-    def classes(self) -> Tensor:
-        """The predicted class of each node."""
-        return probabilities(self.logits).argmax(1)
-
 
 @torch.no_grad()
 def observe(frozen: FrozenGNN, data: Data, x: Tensor | None = None) -> Observation:

@@ -18,7 +18,8 @@ from graphmend.io.files import digest, read_safetensors, write_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
-FORMAT = "graphmend-card-1"
+FAMILY = "graphmend-card-"
+FORMAT = f"{FAMILY}2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class SourceCard:
         class_second: The mean of its squares per predicted class.
         z_mean: Mean of the embedding.
         z_std: Standard deviation of the embedding.
-        centroids: Mean of the standardised embedding per predicted class; 0 for a class that was never predicted.
+        centroids: Mean of the standardised embedding per predicted class; NaN for a class never predicted.
         prior: Share of each predicted class.
         pairs: Share of the edges that lead from one predicted class to another, ``(classes, classes)``.
         soft_pairs: The same with the probabilities of the classes at both ends instead of the predicted ones.
@@ -50,7 +51,8 @@ class SourceCard:
         noise_nodes: The number of nodes in such a half.
         nodes: Nodes of the training graph.
         edges_per_node: Stored edges per node.
-        model: Digest of the model's weights.
+        model: Digest of the model's weights, the same in every floating-point type that holds them exactly.
+        embedding: Name of the module whose output is the embedding, if one was named.
     """
 
     column_mean: Tensor
@@ -78,6 +80,7 @@ class SourceCard:
     nodes: int
     edges_per_node: float
     model: str
+    embedding: str | None = None
 
     @property
     def first(self) -> Moments:
@@ -111,10 +114,16 @@ class SourceCard:
         """How far the moments of a graph of so many nodes may be from the card's by chance."""
         return self.noise * max(1.0, math.sqrt(self.noise_nodes / max(1, nodes)))
 
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything on the card by name: the tensors, and the rest, which goes into JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return tensors, {name: value for name, value in values.items() if name not in tensors}
+
     def to(self, device: torch.device, dtype: torch.dtype) -> SourceCard:
         """The same card on a device, in a floating-point type."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Tensor"}
-        return replace(self, **{name: value.to(device, dtype) for name, value in tensors.items()})
+        moved: dict[str, Any] = {name: value.to(device, dtype) for name, value in self.parts()[0].items()}
+        return replace(self, **moved)
 
     def check(self, model: nn.Module, data: Data) -> None:
         """Raise unless the card belongs to this model and the graph has the columns it was made with."""
@@ -133,7 +142,7 @@ class SourceCard:
 
     def summary(self) -> str:
         """What the card holds, one line each."""
-        size = sum(getattr(self, f.name).numel() for f in fields(self) if isinstance(getattr(self, f.name), Tensor))
+        size = sum(tensor.numel() for tensor in self.parts()[0].values())
         return "\n".join(
             (
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
@@ -148,9 +157,7 @@ class SourceCard:
 
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        numbers = {name: value for name, value in values.items() if name not in tensors}
+        tensors, numbers = self.parts()
         header = {"format": FORMAT, "numbers": numbers, "summary": self.summary()}
         header["checksum"] = digest(tensors, json.dumps(numbers, sort_keys=True))
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
@@ -162,6 +169,11 @@ class SourceCard:
         try:
             header = json.loads(metadata.get("graphmend", "{}"))
             kind = header.get("format") if isinstance(header, dict) else None
+            is_other = isinstance(kind, str) and kind.startswith(FAMILY) and kind != FORMAT
+            require(
+                not is_other,
+                f"{path} is a source card of the format {kind}, this version reads {FORMAT}; make it again",
+            )
             require(kind == FORMAT, f"{path} holds no source card; give a file written by 'graphmend card'")
             numbers = header["numbers"]
             whole = header["checksum"] == digest(tensors, json.dumps(numbers, sort_keys=True))
@@ -173,13 +185,14 @@ class SourceCard:
 
 
 def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:
-    """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not 0."""
-    is_missing = (centroids == 0).all(1)
-    return torch.cdist(standard, centroids).masked_fill(is_missing, torch.inf).argmin(1)
+    """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not NaN."""
+    is_missing = centroids.isnan().all(1)
+    return torch.cdist(standard, centroids.nan_to_num(nan=0.0)).masked_fill(is_missing, torch.inf).argmin(1)
 
 
 def model_digest(model: nn.Module) -> str:
-    """A digest of the model's weights."""
+    """A digest of the model's weights, which does not depend on the floating-point type that holds them."""
     module = getattr(model, "_orig_mod", model)
     tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-    return digest({name: value for name, value in tensors.items() if value.layout == torch.strided})
+    dense = {name: value for name, value in tensors.items() if value.layout == torch.strided}
+    return digest({name: value.double() if value.is_floating_point() else value for name, value in dense.items()})

@@ -6,6 +6,7 @@ features is a linear map.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import Leaves
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen.embedding import Call, Tap
+from graphmend.frozen.failures import first_line
 
 __all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
+_LOG = logging.getLogger(__name__)
 _NORMS = (_BatchNorm, GraphBatchNorm)
 
 
@@ -34,10 +37,12 @@ class FirstLayer:
     Args:
         tap: Takes it from a running model.
         norm: Name of the batch normalisation that is given it, if there is one.
+        is_sure: Whether the trials said something: the output follows the features, and some output follows the edges.
     """
 
     tap: Tap
     norm: str | None = None
+    is_sure: bool = True
 
 
 class _Output(NamedTuple):
@@ -63,36 +68,63 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
         x: Features to try it with.
     """
     other = x.roll(1, dims=0) * 0.7 + x.flip(0) * 0.6
-    first, second, middle = (_outputs(model, partial(run, values, True), x) for values in (x, other, (x + other) / 2))
-    third, between = (_outputs(model, partial(run, values, True), x) for values in (-other, (x - other) / 2))
-    bare = _outputs(model, partial(run, x, False), x)
-    calls = [call for call in first if all(call in seen for seen in (second, middle, third, between, bare))]
+    first, bare = (_outputs(model, partial(run, x, with_all_edges), x) for with_all_edges in (True, False))
+    # other features may be such that the model cannot take them: negative ones, or numbers it looks up in a table
+    second, middle, third, between = (
+        _outputs_if_any(model, partial(run, values, True), x)
+        for values in (other, (x + other) / 2, -other, (x - other) / 2)
+    )
+    trials = [bare, *(seen for seen in (second, middle, third, between) if seen)]
+    calls = [call for call in first if all(call in seen for seen in trials)]
 
     def is_affine(call: Call) -> bool:
-        value, opposite, half = (seen[call].value for seen in (first, third, between))
-        if not _is_middle(value, second[call].value, middle[call].value):
+        value = first[call].value
+        if not second or not middle or not _is_middle(value, second[call].value, middle[call].value):
             return False
+        if not third or not between:
+            return True
         # a ReLU that is on at every node shows with negative features, unless the model cannot take those
+        opposite, half = third[call].value, between[call].value
         return not bool(opposite.isfinite().all()) or _is_middle(value, opposite, half)
 
+    def follows(call: Call) -> bool:
+        return not second or not torch.equal(first[call].value, second[call].value)
+
+    def varies(call: Call) -> bool:
+        return _varies(first[call].value) or (x.size(0) == 1 and follows(call))
+
     reacting = [c for c in calls if not torch.equal(first[c].value, bare[c].value)]
-    affine = _before_batch_norm([c for c in calls if is_affine(c) and _varies(first[c].value)], first)
+    affine = _before_batch_norm([c for c in calls if is_affine(c) and varies(c)], first)
+    chosen = _chosen(affine, reacting, first)
+    if chosen is None:
+        raise GraphMendError(_nothing_found(model, x))
+    norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
+    is_sure = len(reacting) > 0 and follows(chosen) and _varies(first[chosen].value)
+    return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None, is_sure)
+
+
+def _chosen(affine: list[Call], reacting: list[Call], outputs: dict[Call, _Output]) -> Call | None:
     both = [c for c in affine if c in reacting]
     if both:
-        chosen = both[-1]
-    elif affine:
+        return both[-1]
+    if affine:
         around = [c for c in reacting if affine[-1].name.startswith(f"{c.name}.") and c.turn == affine[-1].turn]
-        chosen = around[0] if around else affine[-1]
-    else:
-        weighted = [c for c in reacting if any(True for _ in first[c].module.parameters())]
-        if not weighted:
-            raise GraphMendError(
-                f"no layer of {type(model).__name__} was found that takes the node features; "
-                "make its weights a module of their own, such as an nn.Linear"
-            )
-        chosen = weighted[0]
-    norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
-    return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None)
+        return around[0] if around else affine[-1]
+    weighted = [c for c in reacting if any(True for _ in outputs[c].module.parameters())]
+    return weighted[0] if weighted else None
+
+
+def _nothing_found(model: nn.Module, x: Tensor) -> str:
+    name = type(model).__name__
+    if not _varies(x):
+        return (
+            f"the node features do not vary: all {x.size(0)} rows of x that were tried are equal, so that the first "
+            f"layer of {name} cannot be found; check x, or give a graph whose nodes differ"
+        )
+    return (
+        f"no layer of {name} was found that takes the node features; "
+        "make its weights a module of their own, such as an nn.Linear"
+    )
 
 
 def _before_batch_norm(affine: list[Call], outputs: dict[Call, _Output]) -> list[Call]:
@@ -158,6 +190,17 @@ def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Cal
         for handle in handles:
             handle.remove()
     return outputs
+
+
+def _outputs_if_any(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
+    """The same; none where the model cannot take the features it is given."""
+    try:
+        return _outputs(model, run, x)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        _LOG.debug("a trial with other features was left out: %s", first_line(error))
+        return {}
 
 
 def _is_middle(first: Tensor, second: Tensor, middle: Tensor) -> bool:

@@ -144,16 +144,14 @@ class FrozenGNN:
 
     @contextmanager
     def dropping(self) -> Iterator[None]:
-        """Inside, the model drops at random whatever it drops in training; normalisations stay as they are."""
-        modules = [module for module in self.module.modules() if not isinstance(module, _NormBase)]
-        was = [module.training for module in modules]
-        try:
-            for module in modules:
-                module.training = True
+        """Inside, the model drops at random whatever it drops in training; normalisations stay as they are.
+
+        What modules keep while they train, such as running statistics of their own, is as before at the end.
+        """
+        with frozen_model(self.module):
+            for module in self.module.modules():
+                module.training = not isinstance(module, _NormBase)
             yield
-        finally:
-            for module, flag in zip(modules, was, strict=True):
-                module.training = flag
 
     def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
         """Z of several views of one graph; where operations are short, the views go through the model together."""

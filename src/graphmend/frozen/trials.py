@@ -1,11 +1,13 @@
 """Trial runs of a model nobody has seen before, on a few nodes of its graph wherever that works.
 
-Each trial runs once; its result is kept in the model's :class:`~graphmend.frozen.wiring.Wiring`.
+Each trial runs once; its result is kept in the model's :class:`~graphmend.frozen.wiring.Wiring`. A graph whose features
+say nothing, because they are the same at all nodes, has trials of its own, and the next graph has others.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Hashable
@@ -36,6 +38,8 @@ __all__ = ["Trials"]
 
 _LOG = logging.getLogger(__name__)
 
+FEW_EDGES = 10_000  # whose ends are compared, to see whether the features say anything
+
 
 class Trials:
     """Finds out how to run a model.
@@ -57,6 +61,7 @@ class Trials:
         self._small: Data | None = None
         self._way: Way | None = None
         self._reacts_to_edges = False
+        self._own = Wiring()  # findings that hold for this graph only
 
     @property
     def data(self) -> Data:
@@ -64,6 +69,17 @@ class Trials:
         if self._small is None:
             self._small = sample(self.whole) if self.wiring.runs_on_sample else self.whole
         return self._small
+
+    @property
+    def _half(self) -> Tensor:
+        """Every other edge."""
+        return torch.arange(self.data.edge_index.size(1), device=self.data.x.device) % 2 == 1
+
+    @functools.cached_property
+    def _findings(self) -> Wiring:
+        """Where findings go: they last only if an edge that trials leave out lies between nodes that differ."""
+        source, target = self.data.edge_index[:, ~self._half][:, :FEW_EDGES]
+        return self.wiring if bool((self.data.x[source] != self.data.x[target]).any()) else self._own
 
     @property
     def forward(self) -> Caller:
@@ -177,7 +193,8 @@ class Trials:
     @torch.no_grad()
     def reads_weights(self) -> bool:
         """Whether a graph's ``edge_weight`` reaches the model, and does what presences do."""
-        if self.wiring.reads_weights is None:
+        known = self.wiring if self.wiring.reads_weights is not None else self._findings
+        if known.reads_weights is None:
             data, way = self.data, self.way()
             source, target = data.edge_index
             generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
@@ -189,19 +206,20 @@ class Trials:
                 with untouched_rng(self._seed):
                     read = self.forward(self.frozen.fresh(graph))
                     expected = way(self.model, self.forward, self.frozen.fresh(data), weight)
-                self.wiring.reads_weights = _is_close(read, expected)
+                known.reads_weights = _is_close(read, expected)
             except Exception as error:
                 _LOG.debug("edge weights are not read: %s", first_line(error))
                 return False
-        return self.wiring.reads_weights
+        return known.reads_weights
 
     def embedding(self) -> OwnEmbed | Tap:
         """Where Z comes from."""
-        if self.wiring.embedding is None:
+        known = self.wiring if self.wiring.embedding is not None else self._findings
+        if known.embedding is None:
             with untouched_rng(self._seed):
                 own = self._embedding is None and self._has_own_embed()
-                self.wiring.embedding = OwnEmbed() if own else self._find_tap()
-        return self.wiring.embedding
+                known.embedding = OwnEmbed() if own else self._find_tap()
+        return known.embedding
 
     def _has_own_embed(self) -> bool:
         """Whether the model has an ``embed`` method that can be called like the model."""
@@ -227,8 +245,7 @@ class Trials:
         return True
 
     def _find_tap(self) -> Tap:
-        data, nodes = self.data, self.data.x.size(0)
-        half = torch.arange(data.edge_index.size(1), device=data.x.device) % 2 == 1
+        data, nodes, half = self.data, self.data.x.size(0), self._half
 
         def run(graph: Data) -> Any:
             return self.forward(self.frozen.fresh(graph))
@@ -246,18 +263,21 @@ class Trials:
 
     def first_layer(self) -> FirstLayer:
         """Where the first pre-activation comes from."""
-        if self.wiring.first_layer is None:
-            half = torch.arange(self.data.edge_index.size(1), device=self.data.x.device) % 2 == 1
-            graphs = {True: self.data, False: without_edges(self.data, half)}
+        known = self.wiring.first_layer or self._own.first_layer
+        if known is not None:
+            return known
+        graphs = {True: self.data, False: without_edges(self.data, self._half)}
 
-            def run(x: Tensor, with_all_edges: bool) -> Any:
-                graph = copy.copy(graphs[with_all_edges])
-                graph.x = x
-                return self.forward(self.frozen.fresh(graph))
+        def run(x: Tensor, with_all_edges: bool) -> Any:
+            graph = copy.copy(graphs[with_all_edges])
+            graph.x = x
+            return self.forward(self.frozen.fresh(graph))
 
-            with untouched_rng(self._seed), failures_named(self.data):
-                self.wiring.first_layer = find_first_layer(self.model, run, self.data.x)
-        return self.wiring.first_layer
+        with untouched_rng(self._seed), failures_named(self.data):
+            found = find_first_layer(self.model, run, self.data.x)
+        findings = self._findings if found.is_sure else self._own
+        findings.first_layer = found
+        return found
 
     def first_map(self, whole: Data) -> Tensor:
         """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
@@ -288,7 +308,8 @@ class Trials:
     @torch.no_grad()
     def stacks_views(self) -> bool:
         """Whether views that go through the model together have the embeddings they have alone."""
-        if self.wiring.stacks_views is None:
+        known = self.wiring if self.wiring.stacks_views is not None else self._findings
+        if known.stacks_views is None:
             data, generator = self.data, torch.Generator().manual_seed(self._seed)
             order = torch.randperm(data.x.size(0), generator=generator).to(data.x.device)
             factor = torch.rand(data.x.size(0), 1, generator=generator).to(data.x)  # so that sums over nodes differ
@@ -299,15 +320,16 @@ class Trials:
             try:
                 with untouched_rng(self._seed), self.frozen.on(data):
                     apart = [self.frozen.embed(view.x, view.edge_index, view.edge_weight) for view in views]
-                    self.wiring.stacks_views = all(map(_is_close, apart, self.frozen.embed_stacked(views)))
+                    known.stacks_views = all(map(_is_close, apart, self.frozen.embed_stacked(views)))
             except Exception as error:
                 _LOG.debug("views are not stacked: %s", first_line(error))
-                self.wiring.stacks_views = False
-        return self.wiring.stacks_views
+                known.stacks_views = False
+        return known.stacks_views
 
     def abilities(self, surrogate: Any, key: Hashable) -> Abilities:
         """What is known about the model with a loss, after a trial with shared features."""
-        known = self.wiring.abilities.setdefault(key, Abilities())
+        wiring = self.wiring if key in self.wiring.abilities else self._findings
+        known = wiring.abilities.setdefault(key, Abilities())
         if not known.is_sharing_tried:
             with untouched_rng(self._seed):
                 known.why_not_shared = self._why_not_shared(surrogate)
