@@ -28,8 +28,8 @@ from torch_geometric.data import Data
 from graphmend import Adaptation, FrozenGNN, Gate
 from graphmend.adapters.purify import MOST, Purify
 from graphmend.cards import SourceCard
-from graphmend.cards.edges import edge_views, fit, neighbourhood_features
-from graphmend.gate.card_rule import KEPT
+from graphmend.cards.edges import STEPS, edge_views, fit, fits_well, neighbourhood_features
+from graphmend.gate.card_rule import EXCESS, LOST
 from graphmend.graph.pairs import pair_of
 from graphmend.transforms import PRBCD
 from graphmend.transforms.attacks.losses import class_scores
@@ -72,7 +72,8 @@ class Defence:
 
     def well_fitting(self, edge_index: Tensor) -> Tensor:
         """Which edges fit at least as well as the training graph's median edge."""
-        return fit(edge_views(self.x, self.hidden, edge_index), self.card.edge_grid) >= self.card.edge_middle
+        fits = fit(edge_views(self.x, self.hidden, edge_index), self.card.edge_grid)
+        return fits_well(fits, self.card.edge_middle)
 
     @torch.no_grad()
     def fits(self, pairs: Tensor, weight: Tensor) -> Tensor:
@@ -90,13 +91,13 @@ class Defence:
             for a, b in ((first, second), (second, first))
         ]
         views = [self._hidden[first, second], self._features[first, second], dot / (lengths[0] * lengths[1])]
-        return fit(torch.stack(views), self.card.edge_grid)
+        return fit(torch.stack(views).mul(STEPS).round().div(STEPS), self.card.edge_grid)
 
     @torch.no_grad()
     def threshold(self, fits: Tensor, weight: Tensor) -> float:
         """The fit up to which a relaxed graph's edges are cut; minus infinity if none is in excess."""
         total = float(weight.sum())
-        good = float(weight[fits >= self.card.edge_middle].sum()) / total / self.card.edge_share
+        good = float(weight[fits_well(fits, self.card.edge_middle)].sum()) / total / self.card.edge_share
         mass = min(Purify().strength * max(0.0, 1 - good), MOST) * total
         if mass == 0:
             return -math.inf
@@ -189,7 +190,8 @@ class Evading(PRBCD):
     ) -> Tensor:
         """The pair numbers of at most ``budget`` edges to flip."""
         useful = self._useful(target, graph)
-        number = min(budget, _fewest(lambda k: self._kept(graph, useful[:k]) < KEPT[0] - SPARE, useful.numel()))
+        limit = 1 - LOST * max(EXCESS, budget / graph.pairs.numel()) - SPARE
+        number = min(budget, _fewest(lambda k: self._kept(graph, useful[:k]) < limit, useful.numel()))
         found: list[tuple[float, Tensor]] = []
         for _ in range(TRIES):
             sparser, rest = graph.flipped(useful[:number]), budget - number

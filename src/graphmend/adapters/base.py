@@ -200,6 +200,12 @@ class Adapter(ABC):
         if card is not None:
             require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")
             card.check(model, data)
+            same = self.embedding in (None, card.embedding)
+            require(
+                same,
+                f"the source card was made with the embedding {card.embedding!r}, this adapter has {self.embedding!r}; "
+                "use the same for both",
+            )
             card = card.to(data.x.device, data.x.dtype)
         data = plain(data)
         device = data.x.device
@@ -209,7 +215,8 @@ class Adapter(ABC):
             task = Task(model, data, limits.to(device), seed, generator, history, mode, card)
             if self.changes_model:
                 return self._with_changed_model(task)
-            with FrozenGNN(model, data, embedding=self.embedding, seed=seed, mode=mode) as frozen:
+            embedding = self.embedding if card is None else card.embedding
+            with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode) as frozen:
                 task.frozen = frozen
                 return _finish(task, frozen, self.attempt(task))
 

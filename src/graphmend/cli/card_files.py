@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from graphmend.cards import SourceCard
@@ -78,9 +77,8 @@ def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> C
 
 def card_digest(card: SourceCard) -> str:
     """A digest of everything on a card."""
-    values = {field.name: getattr(card, field.name) for field in fields(card)}
-    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-    return digest(tensors, json.dumps({name: values[name] for name in values if name not in tensors}, sort_keys=True))
+    tensors, numbers = card.parts()
+    return digest(tensors, json.dumps(numbers, sort_keys=True))
 
 
 def card_facts(card: SourceCard) -> dict[str, Any]:
