@@ -205,7 +205,8 @@ def test_the_command_line_takes_whatever_is_registered(tmp_path: Path, monkeypat
     save_model(GCN(IN, HID, OUT), tmp_path / "model.safetensors")
     save_graph(tmp_path / "graph.npz", make_graph(torch.float32))
     common = ["mend", "--model", str(tmp_path / "model.safetensors"), "--graph", str(tmp_path / "graph.npz"), "--json"]
-    for more, term in ((["--surrogate", "entropy"], "entropy"), (["--adapter", "features_only"], "entropy")):
+    gtrans = ["--adapter", "gtrans", "--surrogate", "entropy"]
+    for more, term in ((gtrans, "entropy"), (["--adapter", "features_only"], "entropy")):
         out = tmp_path / more[1]
         done = CliRunner().invoke(app, [*common, *more, "--out", str(out), "--steps", "3"])
         assert done.exit_code == 0, done.output

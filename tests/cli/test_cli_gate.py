@@ -180,13 +180,14 @@ def test_bad_cards_are_refused_before_anything_is_written(work: Path, tmp_path: 
     complains("found beside the model: the source card belongs", "mend", "--model", stale, *command[3:-1])
 
 
-def test_a_card_of_another_embedding_is_refused(work: Path, tmp_path: Path) -> None:
+def test_a_card_remembers_its_embedding(work: Path, tmp_path: Path) -> None:
     path = tmp_path / "c.card.safetensors"
     made = ("card", "--model", work / "gcn.safetensors", "--dataset", "digits", "--embedding", "convs.1", "--out", path)
     good(*made, "-q")
-    complains("64 units, but 10 on the source card", *mend(work, DIM), "--verdict-only", "--card", path)
     command = (*mend(work, DIM), "--verdict-only", "--card", path)
-    assert reports(*command, "--embedding", "convs.1")[0]["verdict"]["decision"] == "applied"
+    for more in ((), ("--embedding", "convs.1")):
+        assert reports(*command, *more)[0]["verdict"]["decision"] == "applied"
+    complains("made with the embedding 'convs.1', this adapter has 'convs.0'", *command, "--embedding", "convs.0")
 
 
 # verdicts

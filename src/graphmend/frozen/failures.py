@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch_geometric.data import Data
 
+from graphmend.engine.report import Stopped
 from graphmend.errors import GraphMendError
 
 __all__ = ["cannot_run", "failures_named", "first_line"]
@@ -18,7 +19,7 @@ def failures_named(data: Data) -> Iterator[None]:
     """Inside, an error of the model becomes a sentence about model and graph."""
     try:
         yield
-    except (GraphMendError, torch.OutOfMemoryError):
+    except (GraphMendError, Stopped, torch.OutOfMemoryError):
         raise
     except Exception as error:
         raise GraphMendError(cannot_run(data, error)) from error

@@ -278,7 +278,7 @@ class FrozenGNN:
     def _ready(self, caller: Caller, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Callable[[], Any]:
         """A run of the model, or of another function of it, for which all trials have been made."""
         data = with_more_edges(self._data, edge_index)
-        shares = self._mode == "auto" and isinstance(x, SharedFeatures) and self._trials.takes_shared_features()
+        shares = isinstance(x, SharedFeatures) and self._trials.takes_shared_features()
         data.x = x if shares else as_tensor(x)
         graph, weight = self.fresh(data), self._with_own_presence(presence, edge_index.size(1))
         if weight is None:

@@ -10,7 +10,7 @@ import copy
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +23,7 @@ from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen.call import Caller
+from graphmend.frozen.comparing import is_close, slope
 from graphmend.frozen.edge_weights import Way, filtered, native, ways
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
 from graphmend.frozen.failures import cannot_run, failures_named, first_line
@@ -60,8 +61,7 @@ class Trials:
         self._embedding, self._seed = embedding, seed
         self._small: Data | None = None
         self._way: Way | None = None
-        self._reacts_to_edges = False
-        self._own = Wiring()  # findings that hold for this graph only
+        self._reacts_to_edges, self._own = False, Wiring()  # the latter for findings about this graph only
 
     @property
     def data(self) -> Data:
@@ -178,8 +178,8 @@ class Trials:
                 (whole, way(self.model, caller, fresh(data), ones)),
                 (part, way(self.model, caller, fresh(data), keep.to(ones.dtype))),
             ]
-            slope = _slope(data, lambda graph: caller(fresh(graph)))
-            slope_with_weights = _slope(data, lambda graph: way(self.model, caller, fresh(graph), ones))
+            plain = slope(data, lambda graph: caller(fresh(graph)))
+            weighted = slope(data, lambda graph: way(self.model, caller, fresh(graph), ones))
         except Exception as error:  # the model does not take weights this way
             _LOG.debug("%s does not work for %s: %s", way.__name__, type(self.model).__name__, error)
             return False
@@ -187,7 +187,7 @@ class Trials:
         # small beside the effect of the edges, and rounding beside the output
         tolerance = (1e-7 if ones.dtype == torch.float64 else 1e-3) * (whole - part).abs().max()
         tolerance = tolerance + 100 * torch.finfo(ones.dtype).eps * whole.abs().max()
-        steep = (slope - slope_with_weights).abs().max() > 1e-2 * slope.abs().max()  # a lost path is off by far more
+        steep = (plain - weighted).abs().max() > 1e-2 * plain.abs().max()  # a lost path is off by far more
         return not bool(steep) and all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
 
     @torch.no_grad()
@@ -206,7 +206,7 @@ class Trials:
                 with untouched_rng(self._seed):
                     read = self.forward(self.frozen.fresh(graph))
                     expected = way(self.model, self.forward, self.frozen.fresh(data), weight)
-                known.reads_weights = _is_close(read, expected)
+                known.reads_weights = is_close(read, expected)
             except Exception as error:
                 _LOG.debug("edge weights are not read: %s", first_line(error))
                 return False
@@ -320,7 +320,7 @@ class Trials:
             try:
                 with untouched_rng(self._seed), self.frozen.on(data):
                     apart = [self.frozen.embed(view.x, view.edge_index, view.edge_weight) for view in views]
-                    known.stacks_views = all(map(_is_close, apart, self.frozen.embed_stacked(views)))
+                    known.stacks_views = all(map(is_close, apart, self.frozen.embed_stacked(views)))
             except Exception as error:
                 _LOG.debug("views are not stacked: %s", first_line(error))
                 known.stacks_views = False
@@ -349,20 +349,3 @@ class Trials:
             except Exception as error:  # a loss for this very graph, or one that does not work at all
                 reason = first_line(error)
         return reason
-
-
-def _slope(data: Data, run: Callable[[Data], Tensor]) -> Tensor:
-    """The gradient of the squared output for the features; zeros where the model has none."""
-    graph = copy.copy(data)
-    with torch.enable_grad():
-        x = data.x.detach().clone().requires_grad_()
-        graph.x = x.clone()
-        out = run(graph)
-        grad = torch.autograd.grad(out.square().sum(), x, allow_unused=True)[0] if out.requires_grad else None
-    return torch.zeros_like(x) if grad is None else grad
-
-
-def _is_close(a: Tensor, b: Tensor) -> bool:
-    """To rounding; a model that mixes the views is wrong by far more. Attention has 1e-16 in its denominators."""
-    tolerance = max(100 * torch.finfo(a.dtype).eps, 1e-8)
-    return bool((a - b).abs().max() <= tolerance * max(float(a.abs().max()), 1e-6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
 from graphmend.gate.case import Finding, Log
@@ -39,7 +40,8 @@ class Gate(Adapter):
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
         log = Log()
-        finding = self._ask(task, log)
+        with failures_named(task.data):
+            finding = self._ask(task, log)
         change = finding.change
         change.logits = finding.logits if not finding.menders else change.logits
         change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")

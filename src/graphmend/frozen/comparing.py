@@ -1,0 +1,29 @@
+"""How trial runs of a model are compared: their gradients, and whether two outputs are the same but for rounding."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+__all__ = ["is_close", "slope"]
+
+
+def slope(data: Data, run: Callable[[Data], Tensor]) -> Tensor:
+    """The gradient of the squared output for the features; zeros where the model has none."""
+    graph = copy.copy(data)
+    with torch.enable_grad():
+        x = data.x.detach().clone().requires_grad_()
+        graph.x = x.clone()
+        out = run(graph)
+        grad = torch.autograd.grad(out.square().sum(), x, allow_unused=True)[0] if out.requires_grad else None
+    return torch.zeros_like(x) if grad is None else grad
+
+
+def is_close(a: Tensor, b: Tensor) -> bool:
+    """To rounding; a model that mixes the views is wrong by far more. Attention has 1e-16 in its denominators."""
+    tolerance = max(100 * torch.finfo(a.dtype).eps, 1e-8)
+    return bool((a - b).abs().max() <= tolerance * max(float(a.abs().max()), 1e-6))
