@@ -1,7 +1,6 @@
 """Trial runs of a model nobody has seen before, on a few nodes of its graph wherever that works.
 
-Each trial runs once; its result is kept in the model's :class:`~graphmend.frozen.wiring.Wiring`. A graph whose features
-say nothing, because they are the same at all nodes, has trials of its own, and the next graph has others.
+Each trial runs once; its result is kept in the model's ``Wiring``, unless the features are the same at all nodes.
 """
 
 from __future__ import annotations
