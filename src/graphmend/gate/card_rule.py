@@ -78,6 +78,9 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     nodes = abs(case.nodes / max(1, case.card.nodes) - 1)
     if not log.at_most("difference in the number of nodes from the training graph", nodes, NODES):
         return None
+    least = (1 - LOST * EXCESS) / (1 - EXCESS)  # what the two limits below come to, before all edges are compared
+    if not log.at_least("edges per node, relative to training, for edges that were added", case.density, least):
+        return None
     excess = excess_of(case.task, case.card)
     many = log.at_least("share of edges in excess", excess.share, EXCESS)
     added = log.at_least("well-fitting edges per node, relative to training", excess.kept, 1 - LOST * excess.share)
@@ -141,7 +144,7 @@ def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, l
             )
         return imputed
 
-    density = case.data.edge_index.size(1) / case.nodes / max(case.card.edges_per_node, 1e-12)
+    density = case.density
     low, high = DENSITY
     alike = log.at_least("edges per node, relative to training", density, low)
     if not (alike and log.at_most("edges per node, relative to training", density, high)):
