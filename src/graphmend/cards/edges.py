@@ -22,21 +22,23 @@ STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type
 
 
 @torch.no_grad()
-def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor) -> Tensor:
+def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor, at: Tensor | None = None) -> Tensor:
     """The three cosines of each edge, ``(3, edges)``, the same in both directions.
 
     Args:
         x: The features.
         hidden: The features in the coordinates of the first layer.
         edge_index: The edges.
+        at: Positions of the edges to look at; all of them when ``None``.
     """
     size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
     narrow = neighbourhood_features(x)
     around = narrow.clone()
     for source, target in _blocks(edge_index, narrow.size(1)):
         around.index_add_(0, target, narrow.index_select(0, source))
-    small, once = _unit(hidden), _once(edge_index, x.size(0))
-    pairs = edge_index if once is None else edge_index[:, once[0]]
+    small, once = _unit(hidden), _once(edge_index, x.size(0)) if at is None else None
+    pairs = edge_index if at is None else edge_index[:, at]
+    pairs = pairs if once is None else edge_index[:, once[0]]
     parts = []
     width = max(x.size(1), hidden.size(1))
     returned = torch.split(_returned(pairs, edge_index, x), _size(width))

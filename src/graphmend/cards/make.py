@@ -25,6 +25,7 @@ __all__ = ["card", "column_range"]
 ROW_QUANTILES = (0.002, 0.998)
 HALVES = 20  # random halves of the nodes, for the noise level
 TEMPERATURES = (-1.0, 1.0, 61)  # exponents of ten: lowest, highest, number; 1 is one of them
+MANY_EDGES = 200_000  # are enough for quantiles of all
 MARGIN = 0.1  # of a column's range, by which a value may lie outside
 
 
@@ -88,11 +89,12 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     whole = moments(first)
     noise, noise_nodes = _noise(first, whole, graphs, seed)
     hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
-    views = torch.cat([edge_views(g.x, u, g.edge_index) for g, u in zip(graphs, hidden, strict=True)], dim=1)
+    looked_at = zip(graphs, hidden, strict=True)
+    views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, seed)) for g, u in looked_at], dim=1)
     grid = grid_of(views)
     fits = fit(views, grid)
     middle = float(fits.median())
-    edges = fits.numel()
+    edges = sum(data.edge_index.size(1) for data in graphs)
     pairs, soft_pairs = (_pairs(rows, graphs) / max(1, edges) for rows in (counts, probability))
     means = torch.stack([torch.stack([b.sum(0) for b in in_blocks(data.x)]).sum(0) for data in graphs]).sum(0) / nodes
     class_first, class_second = class_moments(first, probability)
@@ -123,6 +125,15 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         edges_per_node=edges / nodes,
         model=model_digest(model),
     )
+
+
+def _some_edges(data: Data, seed: int) -> Tensor | None:
+    """Positions of enough edges for their quantiles, where there are many."""
+    edges = data.edge_index.size(1)
+    if edges <= MANY_EDGES:
+        return None
+    chosen = torch.randint(edges, (MANY_EDGES,), generator=torch.Generator().manual_seed(seed))
+    return chosen.to(data.edge_index.device)
 
 
 def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:

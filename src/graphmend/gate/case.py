@@ -76,6 +76,7 @@ class Case:
         self.task, self.card, self.data = task, card, task.data
         self.frozen: FrozenGNN = task.require_frozen()
         self.nodes = task.data.x.size(0)
+        self.density = task.data.edge_index.size(1) / self.nodes / max(card.edges_per_node, 1e-12)
         self.noise = max(card.noise_for(self.nodes), LEAST_NOISE)
         self.is_limited = task.limits.projection(task.data.x) is not None
         self.base = LinearMaps(task.data.x)  # its products are shared by everything that is tried out
