@@ -148,6 +148,13 @@ def test_other_class_shares_harm_nobody(name: str, with_card: bool) -> None:
     assert_left_alone(ask(name, data, with_card), name, data)
 
 
+@pytest.mark.xfail(strict=True, reason="the card knows shares of the model's classes, not of the groups within them")
+def test_other_shares_of_groups_within_a_class_are_no_error_either() -> None:
+    """The model knows two classes of two groups each; the gate aligns and costs it 14 points of accuracy."""
+    data = with_other_classes()
+    assert_left_alone(ask("single logit", data), "single logit", data)
+
+
 def test_columns_that_the_model_has_never_seen_vary() -> None:
     data = with_unseen_columns(moved(planted(1)))
     result = ask("gcn", data)
@@ -204,8 +211,7 @@ SICK = {
 def test_degenerate_graphs_are_left_alone(name: str, with_card: bool, what: str) -> None:
     data = SICK[what](planted(1))
     result = ask(name, data, with_card)
-    if not (what == "constant features" and with_card):  # there a shift is as plain as can be
-        assert_left_alone(result, name, data)
+    assert_left_alone(result, name, data)
     assert bool(result.logits.isfinite().all())
     json.dumps(result.summary(), allow_nan=False)
 
