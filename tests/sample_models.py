@@ -35,9 +35,9 @@ def edge_values(width: int | None = None, dtype: torch.dtype = torch.float32, lo
     return 0.5 + torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def seeded(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> nn.Module:
+def seeded(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32, seed: int = 3) -> nn.Module:
     """A model with all parameters random (biases too), as a trained one has."""
-    torch.manual_seed(3)
+    torch.manual_seed(seed)
     model = make().to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -49,13 +49,26 @@ def input_of(model: nn.Module, layer: nn.Module, data: Data, call: int = -1) -> 
     """What ``layer`` is given, seen with a hook of this test's own."""
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    _run_in_eval_mode(model, data)
+    handle.remove()
+    return seen[call]
+
+
+def output_of(model: nn.Module, layer: nn.Module, data: Data, call: int = 0) -> Tensor:
+    """What ``layer`` returns at one of its calls, seen with a hook of this test's own."""
+    seen: list[Tensor] = []
+    handle = layer.register_forward_hook(lambda _, args, out: seen.append(out.detach().flatten(1).clone()))
+    _run_in_eval_mode(model, data)
+    handle.remove()
+    return seen[call]
+
+
+def _run_in_eval_mode(model: nn.Module, data: Data) -> None:
     was_training = model.training
     model.eval()
     with torch.no_grad():
         model(data.x, data.edge_index)
     model.train(was_training)
-    handle.remove()
-    return seen[call]
 
 
 def embedding(model: nn.Module, data: Data, **kwargs: Any) -> Tensor:

@@ -13,6 +13,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+import sample_models
 from graphmend import Adaptation, FrozenGNN, GraphMendError, Limits
 from graphmend.adapters import Align
 from graphmend.cards import SourceCard, card
@@ -41,12 +42,7 @@ def shifted(data: Data) -> Data:
 
 
 def seeded(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> nn.Module:
-    torch.manual_seed(4)
-    model = make().to(dtype)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.5)
-    return model
+    return sample_models.seeded(make, dtype, seed=4)
 
 
 def first_moments(model: nn.Module, data: Data) -> Moments:

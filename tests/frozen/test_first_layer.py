@@ -29,25 +29,13 @@ from sample_models import (
     basic,
     make_graph,
     mlp_sequential,
+    output_of,
     pyg_sequential,
     seeded,
 )
 from untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def output_of(model: nn.Module, layer: nn.Module, data: Data, call: int = 0) -> Tensor:
-    """What ``layer`` returns at one of its calls, seen with a hook of this test's own."""
-    seen: list[Tensor] = []
-    handle = layer.register_forward_hook(lambda _, args, out: seen.append(out.detach().flatten(1).clone()))
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
-        model(data.x, data.edge_index)
-    model.train(was_training)
-    handle.remove()
-    return seen[call]
 
 
 def first_layer(model: nn.Module, data: Data) -> Tensor:

@@ -57,14 +57,13 @@ class Purify(Adapter):
 
 
 @torch.no_grad()
-def excess_of(task: Task, card: SourceCard, hidden: Tensor | None = None) -> Excess:
+def excess_of(task: Task, card: SourceCard) -> Excess:
     """How many edges there are beyond those that the card accounts for."""
     data = task.data
-    hidden = data.x @ task.require_frozen().first_map if hidden is None else hidden
+    hidden = data.x @ task.require_frozen().first_map
     fits = fit(edge_views(data.x, hidden, data.edge_index), card.edge_grid)
     share = float(fits_well(fits, card.edge_middle).double().mean()) / max(card.edge_share, 1e-12)
-    density = data.edge_index.size(1) / data.x.size(0) / max(card.edges_per_node, 1e-12)
-    return Excess(fits, max(0.0, 1 - share), share * density)
+    return Excess(fits, max(0.0, 1 - share), share * card.relative_density(data))
 
 
 @torch.no_grad()

@@ -14,12 +14,11 @@ from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments, mixture
 from graphmend.errors import GraphMendError, require
-from graphmend.io.files import digest, read_safetensors, write_safetensors
+from graphmend.io.files import digest, read_header, read_safetensors, write_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
-FAMILY = "graphmend-card-"
-FORMAT = f"{FAMILY}2"
+FORMAT = "graphmend-card-2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +109,11 @@ class SourceCard:
         )
         return nearest_centroid((z - self.z_mean) / self.z.unit, self.centroids)
 
+    def relative_density(self, data: Data) -> float:
+        """Edges per node of a graph, relative to the training graph."""
+        per_node: float = data.edge_index.size(1) / data.x.size(0)
+        return per_node / max(self.edges_per_node, 1e-12)
+
     def noise_for(self, nodes: int) -> float:
         """How far the moments of a graph of so many nodes may be from the card's by chance."""
         return self.noise * max(1.0, math.sqrt(self.noise_nodes / max(1, nodes)))
@@ -167,14 +171,8 @@ class SourceCard:
         """Read a card written by :meth:`save`."""
         tensors, metadata = read_safetensors(path)
         try:
-            header = json.loads(metadata.get("graphmend", "{}"))
-            kind = header.get("format") if isinstance(header, dict) else None
-            is_other = isinstance(kind, str) and kind.startswith(FAMILY) and kind != FORMAT
-            require(
-                not is_other,
-                f"{path} is a source card of the format {kind}, this version reads {FORMAT}; make it again",
-            )
-            require(kind == FORMAT, f"{path} holds no source card; give a file written by 'graphmend card'")
+            written = {"kind": "source card", "written_by": "'graphmend card'", "remedy": "make it again"}
+            header = read_header(path, metadata, FORMAT, **written)
             numbers = header["numbers"]
             whole = header["checksum"] == digest(tensors, json.dumps(numbers, sort_keys=True))
             require(whole, f"the source card {path} is damaged: its checksum does not fit; make it again")

@@ -71,7 +71,7 @@ def without_card(task: Task, log: Log) -> Finding:
         return Finding(f"left alone: {against}", (), Change(), change, flips, logits=logits)
     sentence = (
         "partly applied: aligned half way with the statistics of the model's batch normalisation, which changes "
-        f"{100 * flips:.0f} % of the predictions and makes the model no less certain"
+        f"{100 * flips:.0f} % of the predictions"
     )
     return Finding(sentence, ("align",), change, flips=flips, partly=True, logits=logits)
 

@@ -20,7 +20,7 @@ from graphmend.cards.observation import probabilities
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
-from graphmend.gate.case import Case, Finding, Log, Look, backing, flipped
+from graphmend.gate.case import Case, Finding, Log, Look, backing, expected_change, flipped
 from graphmend.graph.edits import without_edges
 
 __all__ = ["with_card"]
@@ -53,6 +53,8 @@ BACKING = 0.2  # of the centroids for the flips
 FAINT_BACKING = 0.05  # that is enough where the agreement with the centroids rises clearly
 HOMOPHILY = 0.55  # of the training graph's, below which edges no longer mean what they meant
 OPINIONS = 3  # rounds of alignment by class
+
+REPAIRED = "abnormal feature rows were repaired from their neighbours"
 
 
 def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
@@ -100,7 +102,7 @@ def _excess_edges(case: Case, before: Look, log: Log) -> Finding | None:
     confident = float((confidence[flips] > confidence.median()).double().mean()) if bool(flips.any()) else 0.0
     per_cut = share / (removed.numel() / excess.fits.numel())
     change = Change(removed=removed, logits=after.logits)
-    expected = 100 * share * max(0.0, backing(before, after))
+    expected = expected_change(before, after)
     number = f"{100 * excess.share:.0f} % of the edges are in excess of those the training graph accounts for"
     strong = log.at_least("share of nodes flipped per share of edges cut", per_cut, FLIPS_PER_CUT)
     if log.at_least("confident nodes among the flips", confident, LESS_CONFIDENT if strong else CONFIDENT):
@@ -128,55 +130,39 @@ def _abnormal_rows(case: Case, before: Look, rows: Tensor, share: float, log: Lo
 def _shift(case: Case, before: Look, repaired: tuple[LinearMaps, Look] | None, log: Log) -> Finding:
     """Align the first layer if its shift is beyond the noise and everything else speaks for it."""
     maps, start = (case.base, before) if repaired is None else repaired
-    imputed = Finding("", logits=before.logits)
-    if repaired is not None:
-        expected = 100 * flipped(before, start) * max(0.0, backing(before, start))
-        sentence = "applied: abnormal feature rows were repaired from their neighbours"
-        change = Change(maps.x, logits=start.logits)
-        imputed = Finding(sentence, ("impute",), change, None, flipped(before, start), expected, logits=before.logits)
-    shift, limit = case.shift(start), SHIFT * case.noise
-    when = "" if repaired is None else " after imputing"
-    if not log.at_least(f"shift of the first layer{when}, for aligning", shift, limit):
-        if repaired is None:
-            imputed.sentence = (
-                f"left alone: the shift of the first layer, {shift:.2f}, is within {SHIFT:.0f} times the noise of the "
-                f"training graph, {case.noise:.2f}"
-            )
-        return imputed
 
-    density = case.density
+    def stay(reason: str, proposal: Change | None = None, flips: float = 0.0) -> Finding:
+        """Leave it at what imputing has done, if anything."""
+        if repaired is None:
+            return Finding(f"left alone: {reason}", (), Change(), proposal, flips, logits=before.logits)
+        sentence = f"applied: {REPAIRED}" + (f"; not aligned: {reason}" if proposal is not None else "")
+        change, own = Change(maps.x, logits=start.logits), flipped(before, start)
+        expected, partly = expected_change(before, start), proposal is not None
+        return Finding(sentence, ("impute",), change, proposal, own, expected, partly, before.logits)
+
+    shift, when = case.shift(start), "" if repaired is None else " after imputing"
+    if not log.at_least(f"shift of the first layer{when}, for aligning", shift, SHIFT * case.noise):
+        limit = f"within {SHIFT:.0f} times the noise of the training graph, {case.noise:.2f}"
+        return stay(f"the shift of the first layer, {shift:.2f}, is {limit}")
     low, high = DENSITY
-    alike = log.at_least("edges per node, relative to training", density, low)
-    if not (alike and log.at_most("edges per node, relative to training", density, high)):
-        if repaired is None:
-            imputed.sentence = (
-                f"left alone: the graph has {density:.1f} times as many edges per node as the training graph, so that "
-                "a shift of the first layer says little about the features"
-            )
-        return imputed
-
+    alike = log.at_least("edges per node, relative to training", case.density, low)
+    if not (alike and log.at_most("edges per node, relative to training", case.density, high)):
+        number = f"the graph has {case.density:.1f} times as many edges per node as the training graph"
+        return stay(f"{number}, so that a shift of the first layer says little about the features")
     weight = case.frozen.first_map
     aligned = alignment(case.first_layer, maps, weight, case.card.first)
     x = case.task.within_limits(aligned.added_to(maps.x))
     after = case.look(x if case.is_limited else aligned.of(maps))
-    against = _why_not(case, before, start, after, lambda shares: _second_opinion(case, maps, weight, shares), log)
-    change = Change(x, logits=after.logits)
-    flips, expected = flipped(before, after), 100 * flipped(before, after) * max(0.0, backing(before, after))
     menders = ("align",) if repaired is None else ("impute", "align")
+    change = Change(x, logits=after.logits, menders=menders)
+    flips = flipped(before, after)
+    against = _why_not(case, before, start, after, lambda shares: _second_opinion(case, maps, weight, shares), log)
     if against is not None:
-        change.menders = menders
-        imputed.proposal = change
-        if repaired is None:
-            imputed.sentence, imputed.flips = f"left alone: {against}", flips
-        else:
-            imputed.sentence, imputed.partly = f"{imputed.sentence}; not aligned: {against}", True
-        return imputed
-    first_of_all = "" if repaired is None else "abnormal feature rows were repaired from their neighbours; then "
-    sentence = (
-        f"applied: {first_of_all}the first layer had shifted by {shift:.2f}, "
-        f"{shift / max(case.noise, 1e-12):.0f} times the noise of the training graph, and was aligned with it"
-    )
-    return Finding(sentence, menders, change, None, flips, expected, logits=before.logits)
+        return stay(against, change, flips)
+    times = f"{shift / case.noise:.0f} times the noise of the training graph"
+    sentence = f"the first layer had shifted by {shift:.2f}, {times}, and was aligned with it"
+    sentence = f"applied: {sentence}" if repaired is None else f"applied: {REPAIRED}; then {sentence}"
+    return Finding(sentence, menders, change, None, flips, expected_change(before, after), logits=before.logits)
 
 
 def _why_not(

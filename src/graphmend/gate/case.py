@@ -18,7 +18,7 @@ from graphmend.engine.low_rank import changed_features
 from graphmend.frozen import FrozenGNN
 from graphmend.results.verdict import Evidence
 
-__all__ = ["Case", "Finding", "Log", "Look", "backing", "flipped"]
+__all__ = ["Case", "Finding", "Log", "Look", "backing", "expected_change", "flipped"]
 
 LEAST_NOISE = 1e-6  # where halves of the training graph do not differ at all, so that no shift is no shift
 
@@ -69,6 +69,11 @@ def backing(before: Look, after: Look) -> float:
     return float((new.double() - old.double()).mean())
 
 
+def expected_change(before: Look, after: Look) -> float:
+    """The expected change of the accuracy in points: the share of flips times their backing, if that is positive."""
+    return 100 * flipped(before, after) * max(0.0, backing(before, after))
+
+
 class Case:
     """A graph before the gate, with a source card."""
 
@@ -76,7 +81,7 @@ class Case:
         self.task, self.card, self.data = task, card, task.data
         self.frozen: FrozenGNN = task.require_frozen()
         self.nodes = task.data.x.size(0)
-        self.density = task.data.edge_index.size(1) / self.nodes / max(card.edges_per_node, 1e-12)
+        self.density = card.relative_density(task.data)
         self.noise = max(card.noise_for(self.nodes), LEAST_NOISE)
         self.is_limited = task.limits.projection(task.data.x) is not None
         self.base = LinearMaps(task.data.x)  # its products are shared by everything that is tried out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 import zipfile
@@ -95,6 +96,28 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
             return {name: file.get_tensor(name).clone() for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise GraphMendError(f"{path} is not a readable safetensors file ({error}); write it again") from error
+
+
+def read_header(
+    path: str | Path, metadata: Mapping[str, str], form: str, *, kind: str, written_by: str, remedy: str
+) -> dict[str, Any]:
+    """The JSON header of one of our safetensors files, if it is of that kind and of the format this version reads.
+
+    Args:
+        path: The file, for the message.
+        metadata: What :func:`read_safetensors` found besides tensors.
+        form: The format, a name and a version such as ``graphmend-patch-5``.
+        kind: What the file should hold, for the message.
+        written_by: What writes such files, for the message.
+        remedy: What to do about another version.
+    """
+    header = json.loads(metadata.get("graphmend", "{}"))
+    found = header.get("format") if isinstance(header, dict) else None
+    is_other = isinstance(found, str) and found.startswith(form.rstrip("0123456789")) and found != form
+    require(not is_other, f"{path} is a {kind} of the format {found}, this version reads {form}; {remedy}")
+    require(found == form, f"{path} holds no {kind}; give a file written by {written_by}")
+    checked: dict[str, Any] = header
+    return checked
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
-from graphmend.io.files import digest, read_safetensors, write_safetensors
+from graphmend.io.files import digest, read_header, read_safetensors, write_safetensors
 from graphmend.results.fingerprint import fingerprint_of
 
 FORMAT = "graphmend-patch-5"
@@ -214,12 +214,8 @@ class Patch:
         """Read a patch written by :meth:`save`."""
         tensors, metadata = read_safetensors(path)
         try:
-            header = json.loads(metadata.get("graphmend", "{}"))
-            version = header.get("format") if isinstance(header, dict) else None
-            older = isinstance(version, str) and version.startswith("graphmend-patch-") and version != FORMAT
-            require(not older, f"{path} is a patch of the format {version}, this version reads {FORMAT}; mend again")
-            is_patch = version == FORMAT
-            require(is_patch, f"{path} holds no GraphMend patch; give a file written by Patch.save")
+            written = {"kind": "GraphMend patch", "written_by": "Patch.save", "remedy": "mend again"}
+            header = read_header(path, metadata, FORMAT, **written)
             whole = header["checksum"] == digest(tensors, str(header["before"]))
             require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
             return cls(
