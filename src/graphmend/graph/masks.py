@@ -27,9 +27,8 @@ def read_mask(mask: Any, nodes: int, name: str = "mask") -> Tensor:
     require(
         tuple(mask.shape) == (nodes,), f"{name} must have one entry per node, {nodes} in all (got {kind}); {remedy}"
     )
-    if mask.dtype == torch.bool:
-        boolean = mask
-    else:
+    boolean: Tensor = mask
+    if mask.dtype != torch.bool:
         whole = not (mask.is_floating_point() or mask.is_complex())
         require(whole, f"{name} must be boolean, or 0 and 1 as integers (got {kind}); convert it with mask.bool()")
         is_set = mask != 0
