@@ -23,7 +23,7 @@ def preset(*path: str) -> dict[str, Any]:
     table: Any = _read()
     for depth, name in enumerate(path):
         table = choose(" ".join(("preset", *path[:depth])), name, table)
-    return copy.deepcopy(table)  # type: ignore[no-any-return]
+    return copy.deepcopy(table)
 
 
 def presets() -> dict[str, Any]:
