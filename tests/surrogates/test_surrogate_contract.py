@@ -133,6 +133,21 @@ def test_it_is_a_pure_function_of_its_arguments(name: str) -> None:
 
 
 @surrogates
+def test_to_prepare_it_leaves_everything_as_it_was_and_depends_on_the_seed_alone(name: str) -> None:
+    net, data = model(), graph()
+    surrogate = OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
+    before = state_of(net, data)
+    ready = surrogate.prepare(net, data, seed=3)  # type: ignore[arg-type]
+    assert_same(before, state_of(net, data))
+    torch.manual_seed(99)
+    again = surrogate.prepare(net, data, seed=3)  # type: ignore[arg-type]
+    with shown(name, net, data) as of:
+        assert torch.equal(ready(of, data, rng(1)), again(of, data, rng(1)))
+        twice = ready.prepare(of, data, seed=4)
+        assert torch.equal(ready(of, data, rng(1)), twice(of, data, rng(1))), "what is prepared stays so"
+
+
+@surrogates
 def test_it_draws_from_its_generator_alone(name: str) -> None:
     net, data = model(), graph()
     surrogate = made(name, net)

@@ -31,12 +31,12 @@ def info_nce(
         u: One row per node.
         v: Another row per node.
         temperature: t.
-        batch_size: How many nodes are compared with each other at most.
+        batch_size: How many nodes are compared with each other at most, and no fewer than two.
         generator: Source of the batches.
     """
     nodes = u.size(0)
     require(nodes >= 2, f"InfoNCE compares nodes with each other, but the graph has {nodes}; use another surrogate")
-    number = -(-nodes // batch_size)
+    number = min(-(-nodes // batch_size), nodes // 2)  # nobody is alone in a batch
     order = torch.randperm(nodes, generator=generator, device=u.device) if number > 1 else None
     loss: Tensor = apply(_InfoNCE, unit_rows(u), unit_rows(v), temperature, number, order)
     return loss
