@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "results": {"engine", "graph", "io"},
     "adapters": {"cards", "engine", "frozen", "graph", "io", "nn", "results", "surrogates", "transforms"},
     "gate": {"adapters", "cards", "engine", "frozen", "graph", "results"},
-    "metrics": set(),
+    "metrics": {"frozen", "graph", "surrogates"},
     "datasets": {"engine", "graph", "io", "metrics", "transforms"},
     "training": {"datasets", "frozen", "metrics", "transforms"},
 }
