@@ -55,7 +55,8 @@ class ADGCL(Surrogate):
         temperature: Temperature of InfoNCE.
         batch_size: How many nodes are compared with each other; memory grows with its square.
         hidden_channels: Width of the view learner.
-        steps: Steps of view learner and head before the graph is changed.
+        steps: Steps of view learner and head before the graph is changed. Before the first one, an edge is as likely to be
+            dropped as to be kept; at the default price, a view learner that takes many steps keeps nearly all edges.
         lr: Their learning rate.
         networks: View learner and head, from :meth:`prepare`.
 
@@ -71,7 +72,7 @@ class ADGCL(Surrogate):
     temperature: float = 0.2
     batch_size: int = 1024
     hidden_channels: int = 64
-    steps: int = 50
+    steps: int = 20
     lr: float = 1e-3
     networks: Placed[_Networks] | None = field(default=None, repr=False)
 
