@@ -55,8 +55,8 @@ class ADGCL(Surrogate):
         temperature: Temperature of InfoNCE.
         batch_size: How many nodes are compared with each other; memory grows with its square.
         hidden_channels: Width of the view learner.
-        steps: Steps of view learner and head before the graph is changed. Before the first one, an edge is as likely to be
-            dropped as to be kept; at the default price, a view learner that takes many steps keeps nearly all edges.
+        steps: Steps of view learner and head before the graph is changed. Before the first one, an edge is as likely to
+            be dropped as to be kept; at the default price, a view learner that takes many steps keeps nearly all edges.
         lr: Their learning rate.
         networks: View learner and head, from :meth:`prepare`.
 
