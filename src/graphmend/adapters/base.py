@@ -101,6 +101,7 @@ class Task:
     def engine(self, surrogate: Surrogate, graph: RelaxedGraph) -> Engine:
         """An engine for a loss on the variables of a graph."""
         frozen, entries = self.require_frozen(), graph.edge_index.size(1)
+        surrogate = surrogate.prepare(frozen, self.data, self.seed)
         key = surrogate.signature()
         abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
         if graph.x.is_cuda:
