@@ -34,7 +34,7 @@ def model() -> GCN:
 
 @pytest.fixture
 def data() -> Data:
-    return labelled(60)
+    return labelled(60, density=0.02)
 
 
 class Shift(Adapter):
@@ -53,7 +53,7 @@ class Decides(Adapter):
     def adapt(self, task: Task) -> Change:
         before = task.require_frozen().predict(task.data).detach()
         verdict = Verdict("applied", ("shift",), "card", "applied: for a test")
-        return Change(-3 * task.data.x, verdict=verdict, alternative=Change(logits=before))
+        return Change(task.data.x.roll(2, 1) * -3, verdict=verdict, alternative=Change(logits=before))
 
 
 class NewHead(Adapter):
