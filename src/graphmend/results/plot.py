@@ -96,7 +96,7 @@ def _draw_evidence(axes: Any, result: Adaptation) -> None:
 def _draw_flips(axes: Any, result: Adaptation) -> None:
     comparison = result.compare()
     moves = list(comparison.moves.items())[:MOVES]
-    more = f", {len(moves)} of {len(comparison.moves)} ways" if len(moves) < len(comparison.moves) else ""
+    more = f"; the {len(moves)} most frequent moves" if len(moves) < len(comparison.moves) else ""
     axes.set(title=f"{comparison.changed} of {comparison.nodes} predictions changed{more}")
     if not moves:
         axes.set_axis_off()
