@@ -6,49 +6,55 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from graphmend.adapters import ADAPTERS
-from graphmend.cards import SourceCard
-from graphmend.cli.card_files import card_facts
-from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
-from graphmend.datasets.registry import DATASETS
+from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, reported
+from graphmend.cli.console import PlainConsole, log_to_stderr
 from graphmend.errors import GraphMendError, listed, require
-from graphmend.io.files import read_safetensors
-from graphmend.io.graph_files import load_graph
-from graphmend.io.provenance import device_name, provenance
-from graphmend.nn import BACKBONES
-from graphmend.results.fingerprint import fingerprint_of
-from graphmend.surrogates import SURROGATES
-from graphmend.transforms import VIEWS
 
 
 @reported
 def info(
-    path: Annotated[Path | None, typer.Argument(help="A graph, a checkpoint, a source card or a patch.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="A graph, a checkpoint, a source card or a patch.", metavar="FILE")
+    ] = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Say what a file holds, or, without one, what this installation has."""
+    """Say what a file holds, or, without one, what this installation has: versions, and all names that options take.
+
+    Example:
+
+        graphmend info
+        graphmend info gcn.card.safetensors
+    """
     log_to_stderr(quiet)
-    facts = _installation(device_of(device)) if path is None else _describe(path)
+    facts = _installation(device) if path is None else _describe(path)
     if json_:
         typer.echo(json.dumps(facts))
         return
     table = Table(show_header=False)
     for key, value in facts.items():
         table.add_row(key, str(value))
-    Console().print(table)
+    PlainConsole().print(table)
 
 
-def _installation(device: torch.device) -> dict[str, Any]:
+def _installation(device: str) -> dict[str, Any]:
+    import torch
+
+    from graphmend.adapters import ADAPTERS
+    from graphmend.cli.device import device_of
+    from graphmend.datasets.registry import DATASETS
+    from graphmend.io.provenance import device_name, provenance
+    from graphmend.nn import BACKBONES
+    from graphmend.surrogates import SURROGATES
+    from graphmend.transforms import VIEWS
+
     return {
-        **provenance(device),
+        **provenance(device_of(device)),
         "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
         "backbones": listed(BACKBONES),
         "adapters": listed((*ADAPTERS, "gate")),
@@ -60,6 +66,9 @@ def _installation(device: torch.device) -> dict[str, Any]:
 
 def _own_file(path: Path, text: str) -> dict[str, Any]:
     """A source card or a patch."""
+    from graphmend.cards import SourceCard
+    from graphmend.cli.card_files import card_facts
+
     try:
         header: Any = json.loads(text)
     except json.JSONDecodeError as error:
@@ -71,6 +80,10 @@ def _own_file(path: Path, text: str) -> dict[str, Any]:
 
 
 def _describe(path: Path) -> dict[str, Any]:
+    from graphmend.io.files import read_safetensors
+    from graphmend.io.graph_files import load_graph
+    from graphmend.results.fingerprint import fingerprint_of
+
     if path.suffix == ".safetensors":
         tensors, header = read_safetensors(path)
         if "graphmend" in header:
