@@ -27,7 +27,7 @@ FOR_ALL = {"contracts", "errors", "progress", "version"}
 ROOMS: dict[str, set[str]] = {
     "engine": set(),
     "graph": {"engine"},
-    "io": {"graph"},
+    "io": {"engine", "graph"},
     "frozen": {"engine", "graph"},
     "nn": {"engine", "io"},
     "transforms": {"engine", "frozen", "graph"},

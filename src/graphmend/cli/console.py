@@ -48,9 +48,15 @@ class PlainConsole(Console):
         self.print(f": {sentence}", soft_wrap=True)
 
 
-def plain_table(title: str, caption: str | None = None) -> Table:
-    """A table without frames, which fits into a narrow terminal."""
-    return Table(title=title, caption=caption, box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+def plain_table(title: str, caption: str | None = None, gap: int = 2) -> Table:
+    """A table without frames, which fits into a narrow terminal.
+
+    Args:
+        title: What stands above it.
+        caption: What stands below it.
+        gap: The number of spaces between columns.
+    """
+    return Table(title=title, caption=caption, box=SIMPLE, padding=(0, gap - 1, 0, 0), show_edge=False)
 
 
 class _StandardError(logging.Handler):

@@ -32,7 +32,7 @@ def run_list(data_dir: Path | None, as_json: bool, device: str) -> None:
     if as_json:
         typer.echo(json.dumps(entries))
         return
-    console, table = PlainConsole(), plain_table("Data sets")
+    console, table = PlainConsole(), plain_table("Data sets", gap=1)
     for column in ("name", *SIZES, "metric", "here"):
         table.add_column(column, no_wrap=True, justify="right" if column in SIZES else "left")
     for entry in entries:

@@ -39,12 +39,10 @@ def limits_of(data: Data, options: dict[str, Any], path: Path) -> Limits:
     return limits
 
 
-def _mask(data: Data, option: str, given: str | None, path: Path) -> Tensor | None:
+def _mask(data: Data, option: str, given: str | None, path: Path) -> Any:
+    """A mask as it is in the file, 0 and 1 as booleans; what else may be wrong with it is for ``Limits`` to say."""
     mask = data.get(option if given is None else given)
     flag = f"--{option.replace('_', '-')}"
     require(given is None or mask is not None, f"{flag}: {path} has no array {given!r}; it has {listed(data.keys())}")
-    if not isinstance(mask, Tensor) or mask.is_floating_point():
-        return mask
-    is_mask = bool(((mask == 0) | (mask == 1)).all())
-    limit: Tensor = mask.bool() if is_mask else mask  # Limits says what is wrong with the latter
-    return limit
+    is_mask = isinstance(mask, Tensor) and not mask.is_floating_point() and bool(((mask == 0) | (mask == 1)).all())
+    return mask.bool() if is_mask else mask

@@ -134,10 +134,7 @@ def run_mend(request: Request) -> None:
         if answers is not None and request.labels is not None:
             result = settle(result, answers, request.labels)
         nodes = result.questions(request.questions).tolist() if request.questions else None
-        return (result.rebase(job.original) if hasattr(result, "rebase") else result), {
-            "questions": nodes,
-            "card": card.summary(),
-        }
+        return result.rebase(job.original), {"questions": nodes, "card": card.summary()}
 
     for job in jobs:
         if job.report is not None:

@@ -11,7 +11,7 @@ import typer
 from graphmend.cli.common import JsonFlag, Quiet, reported
 from graphmend.cli.console import PlainConsole, log_to_stderr
 from graphmend.cli.paths import check_no_clash
-from graphmend.errors import require
+from graphmend.errors import choose, require
 
 PatchFile = Annotated[
     Path, typer.Argument(help="NAME.patch.safetensors, written by 'graphmend mend'.", metavar="PATCH")
@@ -25,7 +25,7 @@ def apply(
     graph: Graph,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write, .npz; without it NAME.mended.npz beside GRAPH.", metavar="FILE"),
+        typer.Option(help="File to write, .npz or .pt; without it NAME.mended.npz beside NAME.npz.", metavar="FILE"),
     ] = None,
     json_: JsonFlag = False,
     quiet: Quiet = False,
@@ -45,7 +45,7 @@ def revert(
     graph: Graph,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write, .npz; without it NAME.reverted.npz beside GRAPH.", metavar="FILE"),
+        typer.Option(help="File to write, .npz or .pt; without it NAME.reverted.npz beside NAME.npz.", metavar="FILE"),
     ] = None,
     json_: JsonFlag = False,
     quiet: Quiet = False,
@@ -62,12 +62,12 @@ def revert(
 def _change(patch_file: Path, graph: Path, out: Path | None, done: str, as_json: bool, quiet: bool) -> None:
     log_to_stderr(quiet)
     from graphmend.io.files import check_target
-    from graphmend.io.graph_files import load_graph, save_graph
+    from graphmend.io.graph_files import FORMATS, load_graph, save_graph
     from graphmend.results.fingerprint import fingerprint_of
     from graphmend.results.patch import Patch
 
-    target = graph.parent / f"{graph.stem}.{done}.npz" if out is None else out
-    require(target.suffix == ".npz", f"graphs are written as .npz, not as {target}; choose a name that ends in .npz")
+    target = graph.parent / f"{graph.stem}.{done}{graph.suffix}" if out is None else out
+    choose("ending of a graph file", target.suffix.lower(), FORMATS)
     require(out is not None or not target.exists(), f"{target} is there already; choose a name with --out")
     check_no_clash([target], [patch_file, graph])
     check_target(target)
