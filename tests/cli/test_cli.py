@@ -51,10 +51,14 @@ def mend(work: Path, out: Path, *more: str) -> list[str]:
 
 
 def test_every_command_has_the_common_options_and_teaches() -> None:
-    for command in ("demo", "mend", "card", "train", "info"):
-        result = run(app, [command, "--help"], env={"COLUMNS": "200"})
-        assert result.exit_code == 0
-        for option in ("--json", "--seed", "--device", "--quiet"):
+    for command in ("demo", "mend", "card", "train", "info", "apply", "revert"):
+        result = run(app, [command, "--help"], env={"COLUMNS": "80"})
+        assert result.exit_code == 0 and "Example:" in result.output and f"\n  graphmend {command}" in result.output
+        assert max(map(len, result.output.splitlines())) <= 80 and "\u2026" not in result.output
+        common = (
+            ("--json", "--quiet") if command in ("apply", "revert") else ("--json", "--seed", "--device", "--quiet")
+        )
+        for option in common:
             assert option in result.output, (command, option)
 
 
@@ -201,12 +205,13 @@ def test_demo_shows_what_the_gate_says(monkeypatch: pytest.MonkeyPatch, tmp_path
     scores = {"validation_before": 80.0, "validation_after": 85.0}
     names = ("shift", "abnormal features", "structure attack")
     outcomes = [Outcome(scenario=name, seed=4, **gated, **said, **tuned, **scores) for name in names]
-    command = sys.modules["graphmend.cli.demo"]
-    monkeypatch.setattr(command, "run_demo", lambda *_, **__: Demo(outcomes))
-    monkeypatch.setattr(command, "_demo_plots", lambda *_: [])
-    text = run(app, ["demo", "--out", str(tmp_path)], env={"COLUMNS": "150"}).output
+    from graphmend.cli import demo_run
+
+    monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: Demo(outcomes))
+    monkeypatch.setattr(demo_run, "_plots", lambda *_: [])
+    text = run(app, ["demo", "--out", str(tmp_path)], env={"COLUMNS": "80"}).output
     assert "  shift: applied: [why]\n" in text and "  clean graph: left alone: all is well\n" in text
-    assert "Of 3 clean graphs it left 3 alone." in text and "90.0 ± 0.0" in text and "6 a graph" in text
+    assert "Of 3 clean graphs it left 3 alone." in text and "90.0±0.0      91.0±0.0       6" in text
 
 
 def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> None:

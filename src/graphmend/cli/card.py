@@ -47,8 +47,10 @@ def card(
 
     Example:
 
-        graphmend card --model gcn.safetensors --graph train.npz
-        graphmend card --factory my.models:build --weights mine.safetensors --graph train.npz
+    ```
+    graphmend card --model gcn.safetensors --graph train.npz
+    graphmend card --factory my.models:build --weights w.safetensors --graph train.npz
+    ```
     """
     from graphmend.cards import card as make_card
     from graphmend.cli.card_files import card_beside, card_facts

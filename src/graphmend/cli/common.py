@@ -14,8 +14,22 @@ import typer
 from graphmend.cli.console import printable
 from graphmend.errors import GraphMendError
 
+
+def number(low: float = -math.inf, high: float = math.inf) -> Callable[[float | None], float | None]:
+    """A check of the value of an option: a finite number from ``low`` to ``high``; the message names the value."""
+
+    def checked(value: float | None) -> float | None:
+        if value is None or (math.isfinite(value) and low <= value <= high):
+            return value
+        least = "" if low == -math.inf else f" of at least {low}"
+        most = "" if high == math.inf else f"{' and' if least else ' of'} at most {high}"
+        raise typer.BadParameter(f"{value} is not a finite number{least}{most}.")
+
+    return checked
+
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1, metavar="NUMBER")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", callback=number(0, 2**63 - 1), metavar="NUMBER")]
 Device = Annotated[str, typer.Option(help="'cpu', 'cuda' or 'cuda:1'.", metavar="NAME")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no messages.")]
 
@@ -29,13 +43,6 @@ DataDir = Annotated[
 ]
 
 P = ParamSpec("P")
-
-
-def finite(value: float | None) -> float | None:
-    """The value of an option, unless it is NaN or infinite."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a finite number.")
-    return value
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:

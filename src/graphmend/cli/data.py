@@ -28,7 +28,9 @@ def list_(
 
     Example:
 
-        graphmend data list
+    ```
+    graphmend data list
+    ```
     """
     log_to_stderr(quiet)
     from graphmend.cli.data_run import run_list
@@ -41,7 +43,7 @@ def list_(
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Data sets; without any, all real ones whose files are here.", metavar="[NAME]..."),
+        typer.Argument(help="Data sets; without any, all real ones whose files are here.", metavar="NAME"),
     ] = None,
     markdown: Annotated[
         Path | None,
@@ -57,7 +59,9 @@ def check(
 
     Example:
 
-        graphmend data check cora twitch-e
+    ```
+    graphmend data check cora twitch-e
+    ```
     """
     log_to_stderr(quiet)
     from graphmend.cli.data_run import run_check
@@ -80,7 +84,9 @@ def fetch(
 
     Example:
 
-        graphmend data fetch cora
+    ```
+    graphmend data fetch cora
+    ```
     """
     log_to_stderr(quiet)
     from graphmend.cli.data_run import run_fetch

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, reported
+from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, number, reported
 from graphmend.cli.console import log_to_stderr
 
 
 @reported
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for demo.json and the plots.", metavar="FOLDER")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1, metavar="NUMBER")] = 5,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.", callback=number(1), metavar="NUMBER")] = 5,
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -28,8 +28,10 @@ def demo(
 
     Example:
 
-        graphmend demo
-        graphmend demo --seeds 1 --out demo/
+    ```
+    graphmend demo
+    graphmend demo --seeds 1 --out demo/
+    ```
     """
     log_to_stderr(quiet)
     from graphmend.cli.demo_run import run

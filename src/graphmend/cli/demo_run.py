@@ -66,9 +66,9 @@ def _table(demo_result: Demo) -> Table:
         "Gate: a source card, no settings, no labels; asking, it may ask for so many labels per graph.",
     )
     for column in ("scenario", *COLUMNS.values(), "labels"):
-        table.add_column(column, no_wrap=True, justify="left" if column == "scenario" else "right")
+        table.add_column(column, justify="left" if column == "scenario" else "right", min_width=min(len(column), 8))
     for row in rows:
-        cells = [f"{row[key]:.1f} ± {row[f'{key}_std']:.1f}" for key in COLUMNS]
+        cells = [f"{row[key]:.1f}±{row[f'{key}_std']:.1f}" for key in COLUMNS]
         table.add_row(row["scenario"], *cells, f"{row['labels']:.0f}")
     return table
 

@@ -16,7 +16,7 @@ from graphmend.cli.console import PlainConsole, log_to_stderr
 @reported
 def info(
     path: Annotated[
-        Path | None, typer.Argument(help="A graph, a checkpoint, a source card or a patch.", metavar="[FILE]")
+        Path | None, typer.Argument(help="A graph, a checkpoint, a source card or a patch.", metavar="FILE")
     ] = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -27,8 +27,10 @@ def info(
 
     Example:
 
-        graphmend info
-        graphmend info gcn.card.safetensors
+    ```
+    graphmend info
+    graphmend info gcn.card.safetensors
+    ```
     """
     log_to_stderr(quiet)
     from graphmend.cli.info_run import describe, installation

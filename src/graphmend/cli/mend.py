@@ -61,13 +61,15 @@ def mend(
 
     Example:
 
-        graphmend mend --model gcn.safetensors --graph today.npz --out mended/
-        graphmend mend --model gcn.safetensors --graph today.npz --verdict-only
+    ```
+    graphmend mend --model gcn.safetensors --graph today.npz --out mended/
+    graphmend mend --model gcn.safetensors --graph today.npz --verdict-only
+    ```
 
     For each graph NAME these files are written: NAME.npz (the mended graph), NAME.predictions.npz,
     NAME.patch.safetensors (the change; 'graphmend revert' takes it back) and NAME.json (the verdict and all settings).
     Graphs that were already mended with the same settings and the same card are skipped. If a graph has labels y and a
-    test_mask, the scores on those nodes before and after are reported; nothing else looks at them.
+    test_mask, the scores on those nodes before and after are reported.
     """
     log_to_stderr(quiet)
     from graphmend.cli.mend_run import Request, run_mend

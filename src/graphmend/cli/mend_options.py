@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphmend.cli.common import finite
+from graphmend.cli.common import number
 
 GATE = "gate"
 """The adapter that chooses among the others."""
@@ -77,7 +77,7 @@ Questions = Annotated[
     _option(
         _GATE,
         "List at most this many nodes whose labels would settle whether the change helps.",
-        min=0,
+        callback=number(0),
         metavar="NUMBER",
     ),
 ]
@@ -107,8 +107,8 @@ FrozenEdges = Annotated[
     str | None,
     _option(_LIMITS, "The same for edges that must stay; frozen_edges if the file has that.", metavar="ARRAY"),
 ]
-Minimum = Annotated[float | None, _option(_LIMITS, "Lowest feature value.", callback=finite, metavar="NUMBER")]
-Maximum = Annotated[float | None, _option(_LIMITS, "Highest feature value.", callback=finite, metavar="NUMBER")]
+Minimum = Annotated[float | None, _option(_LIMITS, "Lowest feature value.", callback=number(), metavar="NUMBER")]
+Maximum = Annotated[float | None, _option(_LIMITS, "Highest feature value.", callback=number(), metavar="NUMBER")]
 Binary = Annotated[bool, _option(_LIMITS, "All features stay 0 or 1.", "--binary")]
 NonNegative = Annotated[bool, _option(_LIMITS, "No feature goes below 0.", "--non-negative")]
 
@@ -122,14 +122,14 @@ View = Annotated[str, _gtrans("Augmentation of the contrastive loss; 'graphmend 
 LabelMask = Annotated[
     str | None, _gtrans("Mask in the graph file whose labels may be used, such as train_mask.", "ARRAY")
 ]
-SurrogateWeight = Annotated[float, _gtrans("Weight of the surrogate beside known labels.", callback=finite)]
+SurrogateWeight = Annotated[float, _gtrans("Weight of the surrogate beside known labels.", callback=number())]
 Steps = Annotated[int, _gtrans("Steps in all.")]
 FeatureSteps = Annotated[int, _gtrans("Feature steps per cycle; 0 keeps the features.")]
 EdgeSteps = Annotated[int, _gtrans("Edge steps per cycle; 0 keeps the edges.")]
 LrFeature = Annotated[
     float,
     _gtrans(
-        "How far a feature step goes, in standard deviations of each column; see --feature-scale.", callback=finite
+        "How far a feature step goes, in standard deviations of each column; see --feature-scale.", callback=number()
     ),
 ]
 FeatureScale = Annotated[
@@ -140,10 +140,10 @@ FeatureScale = Annotated[
         "NAME",
     ),
 ]
-LrEdge = Annotated[float, _gtrans("Learning rate of the edge flips.", callback=finite)]
+LrEdge = Annotated[float, _gtrans("Learning rate of the edge flips.", callback=number())]
 Budget = Annotated[str, _gtrans("Edges that may flip: a fraction (0.05) or a count (100).")]
 NumSamples = Annotated[int, _gtrans("Discrete graphs to draw.")]
 EdgeUpdate = Annotated[str, _gtrans("adam, sign or gradient.", "NAME")]
 Space = Annotated[str, _gtrans("existing edges, or random_block to add edges too.", "NAME")]
 Directed = Annotated[str, _gtrans("Directed edges: delete, or reverse as the released code does.", "NAME")]
-TimeLimit = Annotated[float | None, _gtrans("Seconds per graph after which no step is begun.", callback=finite)]
+TimeLimit = Annotated[float | None, _gtrans("Seconds per graph after which no step is begun.", callback=number())]

@@ -80,8 +80,8 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
     table.add_column("graph", overflow="fold", min_width=8)
     table.add_column("decision", min_width=7)
     table.add_column("mended by", min_width=8)
-    for column in ("expected change", "predictions changed"):
-        table.add_column(column, justify="right", min_width=11)
+    table.add_column("expected points", justify="right", min_width=8)
+    table.add_column("predictions changed", justify="right", min_width=11)
     has_test = any("test" in report for report in reports)
     if has_test:
         table.add_column("test accuracy", no_wrap=True)
@@ -97,7 +97,7 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
 def _expected(verdict: dict[str, Any]) -> str:
     if verdict["decision"] == LEFT_ALONE:
         return "none"
-    return f"{verdict['expected']:+.1f} points" if verdict["regime"] == "card" else "unknown"
+    return f"{verdict['expected']:+.1f}" if verdict["regime"] == "card" else "unknown"
 
 
 def _accuracy(report: Report) -> str:

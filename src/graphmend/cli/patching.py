@@ -34,7 +34,9 @@ def apply(
 
     Example:
 
-        graphmend apply mended/today.patch.safetensors today.npz --out today.mended.npz
+    ```
+    graphmend apply mended/today.patch.safetensors today.npz --out again.npz
+    ```
     """
     _change(patch, graph, out, "mended", json_, quiet)
 
@@ -54,7 +56,9 @@ def revert(
 
     Example:
 
-        graphmend revert mended/today.patch.safetensors mended/today.npz --out yesterday.npz
+    ```
+    graphmend revert mended/today.patch.safetensors mended/today.npz --out old.npz
+    ```
     """
     _change(patch, graph, out, "reverted", json_, quiet)
 

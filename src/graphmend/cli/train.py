@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, finite, reported
+from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, number, reported
 from graphmend.cli.console import log_to_stderr
 
 
@@ -21,15 +21,17 @@ def train(
     backbone: Annotated[
         str, typer.Option(help="Kind of model, such as gcn, sage or gat; 'graphmend info' lists all.", metavar="NAME")
     ] = "gcn",
-    hidden_channels: Annotated[int, typer.Option(help="Width of the hidden layers.", min=1, metavar="NUMBER")] = 64,
-    num_layers: Annotated[int, typer.Option(help="Number of layers.", min=1, metavar="NUMBER")] = 2,
+    hidden_channels: Annotated[
+        int, typer.Option(help="Width of the hidden layers.", callback=number(1), metavar="NUMBER")
+    ] = 64,
+    num_layers: Annotated[int, typer.Option(help="Number of layers.", callback=number(1), metavar="NUMBER")] = 2,
     dropout: Annotated[
-        float, typer.Option(help="Probability of dropout.", min=0, max=1, callback=finite, metavar="NUMBER")
+        float, typer.Option(help="Probability of dropout.", callback=number(0, 1), metavar="NUMBER")
     ] = 0.5,
     batch_norm: Annotated[bool, typer.Option("--batch-norm", help="Normalise the hidden layers by batch.")] = False,
-    lr: Annotated[float, typer.Option(help="Learning rate.", callback=finite, metavar="NUMBER")] = 0.01,
-    weight_decay: Annotated[float, typer.Option(help="Weight decay.", min=0, callback=finite, metavar="NUMBER")] = 5e-4,
-    epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1, metavar="NUMBER")] = 200,
+    lr: Annotated[float, typer.Option(help="Learning rate.", callback=number(), metavar="NUMBER")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.", callback=number(0), metavar="NUMBER")] = 5e-4,
+    epochs: Annotated[int, typer.Option(help="Number of epochs.", callback=number(1), metavar="NUMBER")] = 200,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -43,8 +45,10 @@ def train(
 
     Example:
 
-        graphmend train --dataset digits --out gcn.safetensors
-        graphmend train --graph mine.npz --backbone sage --out sage.safetensors
+    ```
+    graphmend train --dataset digits --out gcn.safetensors
+    graphmend train --graph mine.npz --backbone sage --out sage.safetensors
+    ```
     """
     log_to_stderr(quiet)
     from graphmend.cli.train_run import Request, run_train
