@@ -215,12 +215,13 @@ class Adapter(ABC):
             history = History(device, callback, progress)
             task = Task(model, data, limits.to(device), seed, generator, history, mode, card)
             embedding = self.embedding if card is None else card.embedding
-            rerun = Rerun.of(model, data.x, embedding, seed, mode)
             if self.changes_model:
-                return replace(self._with_changed_model(task), rerun=rerun)
-            with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode) as frozen:
-                task.frozen = frozen
-                return replace(_finish(task, frozen, self.attempt(task)), rerun=rerun)
+                result = self._with_changed_model(task)
+            else:
+                with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode) as frozen:
+                    task.frozen = frozen
+                    result = _finish(task, frozen, self.attempt(task))
+            return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model

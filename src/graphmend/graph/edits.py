@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.graph.pieces import regroup
+from graphmend.graph.pieces import may_be_edge_level, regroup
 from graphmend.graph.sequences import edge_sequences, lengthened, selected
 
 __all__ = [
@@ -34,11 +34,9 @@ def edge_attribute_names(data: Data) -> list[str]:
     Pairs of nodes such as ``edge_label_index`` run along their last dimension and are none of them.
     """
     tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-    return sorted(
-        name
-        for name, value in tensors.items()
-        if name != "edge_index" and data.is_edge_attr(name) and data.__cat_dim__(name, value) == 0
-    )
+    edge_level = (name for name in tensors if name != "edge_index" and data.is_edge_attr(name))
+    found = (name for name in edge_level if data.__cat_dim__(name, tensors[name]) == 0)
+    return sorted(name for name in found if may_be_edge_level(data, name))
 
 
 def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-__all__ = ["edge_bounds", "is_per_graph", "regroup"]
+__all__ = ["edge_bounds", "is_per_graph", "may_be_edge_level", "regroup"]
 
 _ASIDE = "_slice_dict_aside"
 """Where a batch keeps its slices while edges between its graphs make it impossible to take it apart."""
@@ -38,6 +38,20 @@ def is_per_graph(data: Data, name: str) -> bool:
     slices = _slices(data)
     value = data.get(name)
     return slices is not None and name in slices and isinstance(value, list) and len(value) == data.num_graphs
+
+
+def may_be_edge_level(data: Data, name: str) -> bool:
+    """Whether a ``Batch`` does not say otherwise: that an attribute is divided among its graphs unlike its edges.
+
+    PyG tells edge-level tensors by their length, and there may be as many edges as graphs.
+    """
+    slices = _slices(data)
+    if slices is None:
+        return True
+    own, edges = slices.get(name), slices.get("edge_index")
+    if own is None or edges is None:
+        return name not in ("batch", "ptr") and not name.endswith(("_batch", "_ptr"))
+    return isinstance(own, Tensor) and torch.equal(own, edges)
 
 
 def regroup(data: Data, names: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.pieces import edge_bounds, is_per_graph
 
-__all__ = ["edge_sequences", "lengthened", "merged", "parted", "selected"]
+__all__ = ["edge_sequences", "lengthened", "merged", "parted", "removed_entries", "selected"]
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Bounds = list[int] | None
@@ -49,6 +49,14 @@ def selected(value: Any, keep: Flags, bounds: Bounds = None) -> Any:
     if bounds is not None:
         return [selected(piece, part) for piece, part in zip(value, parted(keep, bounds), strict=True)]
     return value[keep] if isinstance(value, np.ndarray) else _like(value, compress(value, keep))
+
+
+def removed_entries(value: Any, gone: Flags, bounds: Bounds) -> Any:
+    """The entries of the edges in ``gone`` for :func:`merged`, which knows what was a tuple."""
+    if bounds is not None:
+        return [removed_entries(piece, part, None) for piece, part in zip(value, parted(gone, bounds), strict=True)]
+    entries = selected(value, gone)
+    return list(entries) if isinstance(entries, tuple) else entries
 
 
 def lengthened(name: str, value: Any, more: int) -> Any:

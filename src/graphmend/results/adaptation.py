@@ -231,7 +231,9 @@ class Adaptation:
             "left alone": self.reason,
             "patch": self.patch.summary(),
             "history": repr(self.history) if self.history else None,
-            "predictions": "compare() tells" if changed is None else f"{changed} of {self.patch.nodes} changed",
+            "predictions": "compare() counts those that changed"
+            if changed is None
+            else f"{changed} of {self.patch.nodes} changed",
             "time": f"{self.seconds:.2g} s",
         }
         return [(name, value) for name, value in rows.items() if value is not None]

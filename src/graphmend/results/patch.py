@@ -16,7 +16,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
 from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
-from graphmend.graph.sequences import edge_sequences, merged, selected
+from graphmend.graph.sequences import edge_sequences, merged, removed_entries
 from graphmend.results.display import html_table
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch_file import as_json, read_patch, with_prefix, write_patch
@@ -103,7 +103,7 @@ class Patch:
             weight_bits=weight_bits,
             new_weights=new_weights,
             removed_sequences={
-                name: selected(value, ~stays.cpu().numpy(), bounds)
+                name: removed_entries(value, ~stays.cpu().numpy(), bounds)
                 for name, (value, bounds) in edge_sequences(data).items()
             },
         )

@@ -20,6 +20,7 @@ __all__ = ["FORMAT", "as_json", "read_patch", "with_prefix", "write_patch"]
 
 FORMAT = "graphmend-patch-6"
 BITS = (torch.uint8, torch.int16, torch.int32, torch.int64)
+MOST = 2**62  # of nodes or edges, which are counted in 64 bits
 _WRITTEN = {"kind": "GraphMend patch", "written_by": "Patch.save", "remedy": "mend again"}
 
 
@@ -33,6 +34,7 @@ def write_patch(
     summary: str,
 ) -> None:
     """Write the parts of a patch as safetensors with a JSON header, atomically."""
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     header: dict[str, Any] = {"format": FORMAT, "before": before, "nodes": nodes, "edges": edges}
     header |= {"sequences": sequences, "summary": summary}
     header["checksum"] = digest(tensors, _signed(header))
@@ -83,7 +85,8 @@ def _problem(tensors: dict[str, Tensor], header: Mapping[str, Any]) -> str | Non
     before, nodes, edges = header["before"], header["nodes"], header["edges"]
     if not isinstance(before, str) or re.fullmatch("[0-9a-f]{64}", before) is None:
         return "its fingerprint is not one"
-    if type(nodes) is not int or type(edges) is not int or nodes < 1 or edges < 0:
+    whole = type(nodes) is int and type(edges) is int
+    if not whole or not 0 < nodes < MOST or not 0 <= edges < MOST:
         return f"it is for {str(nodes)[:20]} nodes and {str(edges)[:20]} edges"
     known = {"rows", "bits", "removed", "weight_bits", "new_weights"}
     unknown = [name for name in tensors if name not in known and not name.startswith(("removed.", "added."))]
