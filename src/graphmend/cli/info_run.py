@@ -91,6 +91,6 @@ def _graph(path: Path) -> dict[str, Any]:
         "further arrays": listed(set(data.keys()) - {"x", "edge_index"}),
         "fingerprint": fingerprint_of(data),
     }
-    if y is not None and not y.is_floating_point() and not y.is_complex():
+    if y is not None and y.numel() > 0 and not y.is_floating_point() and not y.is_complex():
         facts["classes"] = int(y.max()) + 1
     return facts

@@ -123,7 +123,10 @@ class ArrayFile:
         version = np.lib.format.read_magic(start)
         if version not in readers:
             raise ValueError(f"{name!r} has the .npy format {version}")
-        header = ArrayHeader(*readers[version](start))
+        try:
+            header = ArrayHeader(*readers[version](start))
+        except Exception as error:  # numpy parses it as Python, with errors of any kind
+            raise ValueError(f"the header of {name!r} is damaged") from error
         if header.dtype.hasobject:
             raise ValueError(f"{name!r} holds Python objects")
         if header.num_bytes != entry.file_size - start.tell():

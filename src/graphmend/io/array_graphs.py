@@ -125,18 +125,19 @@ def _needed(name: str, header: ArrayHeader, is_typed: bool) -> int:
 
 def _tensor(path: Path, name: str, array: Array, kind: str | None) -> Tensor:
     if array.dtype.kind == "b":
-        array = array.view(np.uint8) != 0  # a byte other than 0 and 1 is undefined in a tensor
+        array = np.asarray(array.view(np.uint8) != 0)  # a byte other than 0 and 1 is undefined in a tensor
     if kind is not None:
         dtype = TYPES[kind]
         fits = array.dtype.itemsize == dtype.itemsize
         require(fits, f"{path}: {name!r} is said to be {kind}, but holds {array.dtype}; write it again")
-        return torch.from_numpy(_converted(array, array.dtype.newbyteorder("="))).view(dtype)
+        return _converted(array, array.dtype.newbyteorder("=")).view(dtype)
     target = _read_as(name, array.dtype)
     too_large = array.dtype.kind == "u" and array.size > 0 and int(array.max()) > torch.iinfo(torch.int64).max
     require(not too_large, f"{path}: {name!r} holds integers above 2^63 - 1; convert them")
-    return torch.from_numpy(_converted(array, target))
+    return _converted(array, target)
 
 
-def _converted(array: Array, target: np.dtype[Any]) -> Array:
+def _converted(array: Array, target: np.dtype[Any]) -> Tensor:
     with np.errstate(all="ignore"):  # what does not fit becomes infinite, and the check of the graph says so
-        return array.astype(target, order="C", copy=False)
+        tensor = torch.from_numpy(array.astype(target, order="C", copy=False))
+    return tensor if tensor.numel() > 0 else tensor.new_empty(tensor.shape)  # NumPy's have steps of 0 bytes

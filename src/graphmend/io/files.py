@@ -185,7 +185,8 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
     checksum = hashlib.sha256(text.encode())
     for name, value in sorted(tensors.items()):
         checksum.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-        checksum.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        if value.numel() > 0:  # an empty tensor from NumPy has no view as bytes
+            checksum.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return checksum.hexdigest()
 
 

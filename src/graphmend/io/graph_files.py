@@ -116,9 +116,9 @@ def _as_stored(value: Any) -> Any:
     """A tensor as a file should have it: plain, on the CPU, and without the rest of what it is a view of."""
     if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.is_quantized:
         return value
-    plain = value.detach().as_subclass(Tensor).cpu()
+    plain = value.detach().cpu()
     if plain.layout != torch.strided:
         return plain
-    plain = plain.resolve_conj().resolve_neg().contiguous()
+    plain = plain.as_subclass(Tensor).resolve_conj().resolve_neg().contiguous()
     is_part = plain.untyped_storage().nbytes() > plain.numel() * plain.element_size()
     return plain.clone() if is_part else plain

@@ -48,8 +48,12 @@ def read_torch(path: Path) -> dict[str, Any]:
 
 def write_torch(path: Path, attributes: Mapping[str, Any]) -> None:
     """Write attributes that :func:`torch_can_hold`."""
-    data = Data()
+    data, starts = Data(), set()
     for name, value in attributes.items():
+        if isinstance(value, Tensor) and value.layout == torch.strided:
+            is_shared = value.data_ptr() in starts  # torch does not save the same memory as two types
+            starts.add(value.data_ptr())
+            value = value.clone() if is_shared else value
         data[name] = value
     write_atomically(path, lambda temporary: torch.save(data, temporary))
 
