@@ -187,6 +187,18 @@ def test_a_graph_that_is_no_file(name: str, tmp_path: Path) -> None:
     complains("", "apply", patch, path)
 
 
+def test_without_a_graph_there_is_nothing_to_mend() -> None:
+    result = run("mend")
+    assert result.exit_code == 2 and "Missing option '--graph'" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["none.csv", "folder"])
+def test_labels_that_are_no_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    gate = mend(tmp_path, small_graph(tmp_path / "g.npz"), adapter="gate")
+    complains(f"{tmp_path / name}", *gate, "--labels", tmp_path / name)
+
+
 # numbers, names and surprises
 
 
