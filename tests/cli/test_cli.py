@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 from torch_geometric.nn import GraphSAGE
 from typer.testing import CliRunner
 
+import graphmend
 from graphmend import Patch
 from graphmend.cli import app
 from graphmend.datasets import abnormal_features, embedded
@@ -215,10 +217,14 @@ def test_demo_shows_what_the_gate_says(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "graphmend"]
-    good = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=tmp_path)
-    assert good.returncode == 0 and good.stdout.startswith("graphmend ")
-    bad = subprocess.run([*command, "info", "missing.npz"], capture_output=True, text=True, cwd=tmp_path)
+    def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "PYTHONPATH": str(Path(graphmend.__file__).resolve().parents[1])}
+        command = [sys.executable, "-W", "ignore", "-m", "graphmend", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
+
+    good = run_here("--version")
+    assert good.returncode == 0 and good.stdout == f"graphmend {graphmend.__version__}\n"
+    bad = run_here("info", "missing.npz")
     assert bad.returncode == 2
     assert bad.stderr.strip() == "error: there is no file missing.npz; check the path"
 
