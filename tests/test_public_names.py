@@ -14,7 +14,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 NAMES = {
     "graphmend": """
-        Adaptation FrozenGNN GTrans GraphMendError Identity Limits Patch UnsupportedLayerError mend __version__
+        Adaptation FrozenGNN GTrans Gate GraphMendError Identity Limits Patch SourceCard UnsupportedLayerError Verdict
+        card load_graph load_model mend save_graph __version__
     """,
     "graphmend.adapters": """
         ADAPTERS Adapter Align Change GTrans Identity Impute Purify Reweight Sequence Stopped Task
@@ -140,3 +141,14 @@ def test_what_a_package_offers_exists(package: str) -> None:
     module = importlib.import_module(package)
     offered = getattr(module, "__all__", [])
     assert len(offered) == len(set(offered)) and all(hasattr(module, name) for name in offered)
+
+
+def test_a_type_checker_sees_the_names_that_are_imported_when_used() -> None:
+    """The package lists its names twice: as imports for type checkers, and with their homes for ``__getattr__``."""
+    tree = ast.parse((ROOT / "src" / "graphmend" / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name: node.module for node in imports for alias in node.names}
+    package = importlib.import_module("graphmend")
+    homes = {name: f"graphmend.{home}" for name, home in vars(package)["_HOMES"].items()}
+    assert seen == homes and sorted(seen) == package.__all__

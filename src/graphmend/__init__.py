@@ -9,18 +9,62 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
-from graphmend.adapters.gtrans import GTrans
-from graphmend.adapters.identity import Identity
-from graphmend.cards import SourceCard, card
-from graphmend.errors import GraphMendError, UnsupportedLayerError
-from graphmend.frozen import FrozenGNN
-from graphmend.gate import Gate
-from graphmend.graph.limits import Limits
-from graphmend.mending import mend
-from graphmend.results.adaptation import Adaptation
-from graphmend.results.patch import Patch
-from graphmend.results.verdict import Verdict
+from typing import TYPE_CHECKING
+
 from graphmend.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from graphmend.adapters.gtrans import GTrans
+    from graphmend.adapters.identity import Identity
+    from graphmend.cards import SourceCard, card
+    from graphmend.errors import GraphMendError, UnsupportedLayerError
+    from graphmend.frozen import FrozenGNN
+    from graphmend.gate import Gate
+    from graphmend.graph.limits import Limits
+    from graphmend.io.graph_files import load_graph, save_graph
+    from graphmend.mending import mend
+    from graphmend.nn.checkpoint import load_model
+    from graphmend.results.adaptation import Adaptation
+    from graphmend.results.patch import Patch
+    from graphmend.results.verdict import Verdict
+else:
+    _HOMES = {
+        "Adaptation": "results.adaptation",
+        "FrozenGNN": "frozen",
+        "GTrans": "adapters.gtrans",
+        "Gate": "gate",
+        "GraphMendError": "errors",
+        "Identity": "adapters.identity",
+        "Limits": "graph.limits",
+        "Patch": "results.patch",
+        "SourceCard": "cards",
+        "UnsupportedLayerError": "errors",
+        "Verdict": "results.verdict",
+        "card": "cards",
+        "load_graph": "io.graph_files",
+        "load_model": "nn.checkpoint",
+        "mend": "mending",
+        "save_graph": "io.graph_files",
+    }
+
+    def __getattr__(name):
+        """Import a name, or a package such as ``graphmend.nn``, when it is first used: torch takes seconds to load."""
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        if name in _HOMES:
+            value = getattr(import_module(f"graphmend.{_HOMES[name]}"), name)
+        elif name.isidentifier() and not name.startswith("_") and find_spec(f"graphmend.{name}") is not None:
+            value = import_module(f"graphmend.{name}")
+        else:
+            raise AttributeError(f"module 'graphmend' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        """What there is, whether it was used before or not."""
+        return sorted({*globals(), *_HOMES})
+
 
 __all__ = [
     "Adaptation",
@@ -35,5 +79,8 @@ __all__ = [
     "UnsupportedLayerError",
     "Verdict",
     "card",
+    "load_graph",
+    "load_model",
     "mend",
+    "save_graph",
 ]

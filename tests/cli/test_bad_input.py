@@ -246,7 +246,10 @@ MODELS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "label mask": (lambda d: gtrans(d, "--label-mask", "m"), "the graph has no mask 'm'"),
     "device": (lambda d: ["--model", str(checkpoint(d)), "--device", "tpu"], "unknown device 'tpu'"),
     "gpu": (lambda d: ["--model", str(checkpoint(d)), "--device", "cuda:99"], "there is no device 'cuda:99'"),
-    "overwrite": (lambda d: ["--model", str(checkpoint(d)), "--out", str(d)], "would overwrite the graph"),
+    "overwrite": (
+        lambda d: ["--model", str(checkpoint(d)), "--out", str(d)],
+        "good.npz, which is read; rename a file or choose another --out",
+    ),
     "out is a file": (lambda d: ["--model", str(checkpoint(d)), "--out", str(checkpoint(d))], "is a file; choose"),
 }
 
@@ -268,7 +271,8 @@ def test_two_graphs_with_one_name(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         paths += ["--graph", str(good_graph(tmp_path / name))]
     complains(
-        ["mend", "--model", str(checkpoint(tmp_path)), *paths, "--out", str(tmp_path / "o")], "the same file name"
+        ["mend", "--model", str(checkpoint(tmp_path)), *paths, "--out", str(tmp_path / "o")],
+        "good.npz would be written twice in this call",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 from torch_geometric.nn import GraphSAGE
 from typer.testing import CliRunner
 
+import graphmend
 from graphmend import Patch
 from graphmend.cli import app
 from graphmend.datasets import abnormal_features, embedded
@@ -51,10 +53,14 @@ def mend(work: Path, out: Path, *more: str) -> list[str]:
 
 
 def test_every_command_has_the_common_options_and_teaches() -> None:
-    for command in ("demo", "mend", "card", "train", "info"):
-        result = run(app, [command, "--help"], env={"COLUMNS": "200"})
-        assert result.exit_code == 0
-        for option in ("--json", "--seed", "--device", "--quiet"):
+    for command in ("demo", "mend", "card", "train", "info", "apply", "revert"):
+        result = run(app, [command, "--help"], env={"COLUMNS": "80"})
+        assert result.exit_code == 0 and "Example:" in result.output and f"\n  graphmend {command}" in result.output
+        assert max(map(len, result.output.splitlines())) <= 80 and "\u2026" not in result.output
+        common = (
+            ("--json", "--quiet") if command in ("apply", "revert") else ("--json", "--seed", "--device", "--quiet")
+        )
+        for option in common:
             assert option in result.output, (command, option)
 
 
@@ -201,19 +207,24 @@ def test_demo_shows_what_the_gate_says(monkeypatch: pytest.MonkeyPatch, tmp_path
     scores = {"validation_before": 80.0, "validation_after": 85.0}
     names = ("shift", "abnormal features", "structure attack")
     outcomes = [Outcome(scenario=name, seed=4, **gated, **said, **tuned, **scores) for name in names]
-    command = sys.modules["graphmend.cli.demo"]
-    monkeypatch.setattr(command, "run_demo", lambda *_, **__: Demo(outcomes))
-    monkeypatch.setattr(command, "_demo_plots", lambda *_: [])
-    text = run(app, ["demo", "--out", str(tmp_path)], env={"COLUMNS": "150"}).output
+    from graphmend.cli import demo_run
+
+    monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: Demo(outcomes))
+    monkeypatch.setattr(demo_run, "_plots", lambda *_: [])
+    text = run(app, ["demo", "--out", str(tmp_path)], env={"COLUMNS": "80"}).output
     assert "  shift: applied: [why]\n" in text and "  clean graph: left alone: all is well\n" in text
-    assert "Of 3 clean graphs it left 3 alone." in text and "90.0 ± 0.0" in text and "6 a graph" in text
+    assert "Of 3 clean graphs it left 3 alone." in text and "90.0±0.0      91.0±0.0       6" in text
 
 
 def test_python_dash_m_and_exit_codes_of_the_real_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "graphmend"]
-    good = subprocess.run([*command, "info", "--json"], capture_output=True, text=True, cwd=tmp_path)
-    assert good.returncode == 0 and json.loads(good.stdout)["graphmend"]
-    bad = subprocess.run([*command, "info", "missing.npz"], capture_output=True, text=True, cwd=tmp_path)
+    def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "PYTHONPATH": str(Path(graphmend.__file__).resolve().parents[1])}
+        command = [sys.executable, "-W", "ignore", "-m", "graphmend", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
+
+    good = run_here("--version")
+    assert good.returncode == 0 and good.stdout == f"graphmend {graphmend.__version__}\n"
+    bad = run_here("info", "missing.npz")
     assert bad.returncode == 2
     assert bad.stderr.strip() == "error: there is no file missing.npz; check the path"
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmend.cli import app
+from graphmend.cli.data_run import SIZES
 from graphmend.datasets.published import fb100 as fb100_module
 from graphmend.datasets.published.fb100 import TRIPLES, VALIDATION
 from graphmend.datasets.registry import DATASETS
@@ -123,6 +124,15 @@ def test_check_compares_and_writes_a_page(home: Path, tmp_path: Path) -> None:
     assert text.startswith("# Intro\n") and text.endswith("\nafter\n") and "`wine`" in text and "`cora`" not in text
     table = run("check", "wine", "-q").stdout + run("check", "wine").stdout
     assert "178" in table and "all 3 equal" in table
+
+
+def test_check_keeps_words_whole_in_80_columns(nowhere: Path) -> None:
+    write_cora(nowhere)
+    command = ["data", "check", "wine", "cora", "--data-dir", str(nowhere)]
+    table, lines = CliRunner().invoke(app, command, env={"COLUMNS": "80"}).stdout.split("\n\n")
+    assert max(map(len, table.splitlines())) <= 80 and "\u2026" not in table
+    assert {"graph", *SIZES, "published", "wine", "cora", "(-2,704)", "(-5,277)", "equal"} <= set(table.split())
+    assert lines.splitlines()[0] == "wine: train 36, val 71, test 71"
 
 
 def write_cora(folder: Path, **more: Any) -> None:

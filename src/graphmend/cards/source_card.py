@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments, mixture
-from graphmend.errors import GraphMendError, require
-from graphmend.io.files import digest, read_header, read_safetensors, write_safetensors
+from graphmend.errors import GraphMendError, listed, require
+from graphmend.io.files import digest, first_line, read_header, read_safetensors, write_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
@@ -177,9 +177,43 @@ class SourceCard:
             whole = header["checksum"] == digest(tensors, json.dumps(numbers, sort_keys=True))
             require(whole, f"the source card {path} is damaged: its checksum does not fit; make it again")
             values: dict[str, Any] = {**tensors, **numbers}
-            return cls(**values)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise GraphMendError(f"the source card {path} is incomplete ({error}); make it again") from error
+            made = cls(**values)
+        except (KeyError, TypeError, RecursionError) as error:
+            raise GraphMendError(
+                f"the source card {path} is incomplete ({first_line(error)}); make it again"
+            ) from error
+        wrong = made._inconsistent()
+        require(not wrong, f"the source card {path} is damaged: {listed(wrong)} cannot be right; make it again")
+        return made
+
+    def _inconsistent(self) -> list[str]:
+        """The names of parts that no card has: of another type, or of a shape that does not fit the others."""
+        types = {
+            "Tensor": (Tensor,),
+            "float": (int, float),
+            "int": (int,),
+            "str": (str,),
+            "str | None": (str, type(None)),
+        }
+        wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
+        if wrong:
+            return wrong
+        columns, units, z = (t.numel() for t in (self.column_mean, self.first_mean, self.z_mean))
+        rows, classes = self.row_low.numel(), self.prior.numel()
+        shapes: dict[str, tuple[int, ...]] = {
+            **dict.fromkeys(("column_mean", "column_min", "column_max"), (columns,)),
+            **dict.fromkeys(("row_low", "row_high"), (rows,)),
+            **dict.fromkeys(("first_mean", "first_std"), (units,)),
+            **dict.fromkeys(("class_first", "class_second"), (classes, units)),
+            **dict.fromkeys(("z_mean", "z_std"), (z,)),
+            **dict.fromkeys(("pairs", "soft_pairs"), (classes, classes)),
+            **{"centroids": (classes, z), "prior": (classes,), "edge_grid": (3, *self.edge_grid.shape[1:2])},
+        }
+        tensors = self.parts()[0]
+        wrong = [name for name, shape in shapes.items() if tuple(tensors[name].shape) != shape]
+        wrong += [name for name, value in tensors.items() if not value.is_floating_point() or value.numel() == 0]
+        least = {"temperature": 0.0, "nodes": 0, "noise_nodes": 0}
+        return wrong + [name for name, value in least.items() if not getattr(self, name) > value]
 
 
 def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:

@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from torch_geometric.data import Data
 
-from graphmend.cards import card as make_card
-from graphmend.cli.card_files import card_beside, card_facts
-from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, for_model, log_to_stderr, reported
+from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, reported
+from graphmend.cli.console import PlainConsole, log_to_stderr
 from graphmend.cli.mend_options import Factory, Model, Weights
-from graphmend.datasets.registry import load
 from graphmend.errors import require
-from graphmend.io.graph_files import load_graph
-from graphmend.io.provenance import provenance
-from graphmend.nn.checkpoint import load_any_model
 
 
 @reported
@@ -27,14 +21,18 @@ def card(
     weights: Weights = None,
     graph: Annotated[
         list[Path] | None,
-        typer.Option(help="Graph the model was trained on, .npz or a saved PyG Data; may be repeated."),
+        typer.Option(help="Graph the model was trained on, .npz or a saved PyG Data; may be repeated.", metavar="FILE"),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Data set it was trained on, see 'graphmend data list'.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set it was trained on, see 'graphmend data list'.", metavar="NAME")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Card to write; NAME.card.safetensors beside the model's NAME.safetensors if not given."),
+        typer.Option(
+            help="Card to write; without it NAME.card.safetensors beside the model's NAME.safetensors.", metavar="FILE"
+        ),
     ] = None,
-    embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.")] = None,
+    embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.", metavar="NAME")] = None,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -44,25 +42,41 @@ def card(
     """Make a source card: what the training graph looks like to a model, in a few kilobytes.
 
     With the card, 'graphmend mend' can tell a graph that has shifted, or was tampered with, from one that is as it
-    should be. It holds means, ranges and quantiles, no row of the training graph, so it can be kept and passed on with
-    the model. 'graphmend train' makes one on its own; 'graphmend mend' finds it beside the model.
+    should be. The card holds means, ranges and quantiles but no row of the training graph, so it can be kept and
+    passed on with the model. 'graphmend train' makes one on its own, and 'graphmend mend' finds it beside the model.
+
+    Example:
+
+    ```
+    graphmend card --model gcn.safetensors --graph train.npz
+    graphmend card --factory my.models:build --weights w.safetensors --graph train.npz
+    ```
     """
+    from graphmend.cards import card as make_card
+    from graphmend.cli.card_files import card_beside, card_facts
+    from graphmend.cli.device import device_of, for_model
+    from graphmend.cli.paths import check_no_clash
+    from graphmend.datasets.registry import load
+    from graphmend.io.files import check_target
+    from graphmend.io.graph_files import load_graph
+    from graphmend.io.provenance import provenance
+    from graphmend.nn.checkpoint import load_any_model
+
     log_to_stderr(quiet)
     where = device_of(device)
     require(bool(graph) != (dataset is not None), "give either --graph, as often as there are graphs, or --dataset")
-    net = load_any_model(model, factory=factory, weights=weights).to(where)
     checkpoint = weights if model is None else model
-    assert checkpoint is not None
-    target = card_beside(checkpoint) if out is None else out
-    clash = [path for path in (*(graph or []), checkpoint) if path.resolve() == target.resolve()]
-    require(not clash, f"the card would overwrite {target}; choose another --out")
-    graphs: list[Data] = (
-        load(dataset, seed=seed, data_dir=data_dir).train if dataset is not None else list(map(load_graph, graph or []))
-    )
+    target = out if out is not None else None if checkpoint is None else card_beside(checkpoint)
+    if target is not None:
+        check_no_clash([target], [*(graph or []), *filter(None, (model, weights))])
+        check_target(target)
+    net = load_any_model(model, factory=factory, weights=weights).to(where)
+    assert target is not None, "a model comes from a checkpoint or from weights"
+    graphs = load(dataset, seed=seed, data_dir=data_dir).train if dataset is not None else map(load_graph, graph or [])
     made = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
     made.save(target)
     if json_:
         facts = {"card": str(target), **card_facts(made), "provenance": provenance(where, seed=seed)}
         typer.echo(json.dumps(facts))
     elif not quiet:
-        typer.echo(f"{made.summary()}\nwritten to {target}")
+        PlainConsole().print(f"{made.summary()}\nwritten to {target}", soft_wrap=True)

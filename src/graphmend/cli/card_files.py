@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.cards import SourceCard
 from graphmend.cards import card as make_card
-from graphmend.cli.common import for_model
+from graphmend.cli.device import for_model
 from graphmend.errors import GraphMendError, require
 from graphmend.io.files import digest
 from graphmend.io.graph_files import load_graph
@@ -48,7 +48,7 @@ class Card(NamedTuple):
 
 def card_beside(checkpoint: Path) -> Path:
     """Where the card of a checkpoint lies: ``gcn.card.safetensors`` beside ``gcn.safetensors``."""
-    return checkpoint.with_name(checkpoint.stem + SUFFIX)
+    return checkpoint.parent / f"{checkpoint.stem}{SUFFIX}"
 
 
 def card_of_graphs(net: nn.Module, graphs: list[Path], device: torch.device, embedding: str | None) -> SourceCard:

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
 from graphmend.io.files import digest
@@ -17,7 +18,8 @@ HEADER = ["node", "label"]
 
 def read_labels(path: Path) -> dict[int, int]:
     """Labels by node from rows ``node,label``; a first line with these two words is skipped."""
-    require(path.is_file(), f"there is no file {path}; check the path")
+    require(path.exists(), f"there is no file {path}; check the path")
+    require(path.is_file(), f"{path} is not a file; give a CSV file of rows node,label")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
@@ -43,13 +45,23 @@ def labels_digest(labels: dict[int, int]) -> str:
     return digest({"labels": torch.tensor(sorted(labels.items()))})
 
 
-def settle(result: Adaptation, labels: dict[int, int], path: Path) -> Adaptation:
-    """The result that the labels speak for."""
-    nodes = result.logits.size(0)
-    classes = 2 if result.logits.dim() == 1 or result.logits.size(1) == 1 else result.logits.size(1)
+def check_answers(labels: dict[int, int], logits: Tensor, path: Path) -> None:
+    """Raise unless the graph has these nodes and the model these classes.
+
+    Args:
+        labels: Labels by node.
+        logits: The model's output on the graph.
+        path: The file of the labels, for the message.
+    """
+    nodes = logits.size(0)
+    classes = 2 if logits.dim() == 1 or logits.size(1) == 1 else logits.size(1)
     for node, label in labels.items():
         require(node < nodes, f"{path} names node {node}, but the nodes are 0 to {nodes - 1}; check the graph")
         require(label < classes, f"{path} gives node {node} the label {label}, but the classes are 0 to {classes - 1}")
+
+
+def settle(result: Adaptation, labels: dict[int, int], path: Path) -> Adaptation:
+    """The result that the labels speak for."""
     if result.alternative is None:
         logging.getLogger(__name__).warning("there is nothing that the labels in %s could settle", path)
     try:

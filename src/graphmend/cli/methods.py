@@ -6,12 +6,12 @@ import logging
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-import typer
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.adapters import ADAPTERS, Adapter, GTrans
-from graphmend.errors import UnsupportedLayerError, choose, listed, require
+from graphmend.cli.mend_options import GATE
+from graphmend.errors import GraphMendError, UnsupportedLayerError, choose, require
 from graphmend.gate import Gate
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import Supervised, Surrogate, surrogate_class
@@ -19,8 +19,6 @@ from graphmend.transforms import view_of
 
 LOSS = ("surrogate", "view", "label_mask", "surrogate_weight")
 """Options that make up the surrogate loss."""
-
-GATE = "gate"
 
 
 def methods() -> dict[str, type[Adapter]]:
@@ -35,43 +33,54 @@ def options_of(name: str) -> set[str]:
     return known | set(LOSS) if "surrogate" in known else known
 
 
-def applying(name: str, options: dict[str, Any], context: typer.Context) -> dict[str, Any]:
+def applying(name: str, options: dict[str, Any], given: set[str]) -> dict[str, Any]:
     """Those of the options that the adapter has; one that was given and does not apply is an error.
 
     Args:
         name: The adapter.
         options: Options of all adapters with their values.
-        context: Tells the options that were given from those with their default value.
+        given: Those that do not just have their default value.
     """
     known = options_of(name)
-    for option, value in options.items():
-        source = context.get_parameter_source(option)
-        is_default = source is None or source.name in ("DEFAULT", "DEFAULT_MAP")
+    for option in sorted(given - known):
         flag = f"--{option.replace('_', '-')}"
         remedy = "add --adapter gtrans, or leave the option out" if option in options_of("gtrans") else "leave it out"
-        require(option in known or is_default, f"{flag} {value} does not apply to --adapter {name}; {remedy}")
-    return {option: value for option, value in options.items() if option in known}
+        raise GraphMendError(f"{flag} {options[option]} does not apply to --adapter {name}; {remedy}")
+    chosen = {option: value for option, value in options.items() if option in known}
+    if "budget" in chosen:
+        chosen["budget"] = parse_budget(chosen["budget"])
+    return chosen
 
 
-def adapter_of(name: str, options: dict[str, Any], data: Data | None = None) -> Adapter:
-    """The adapter with its options; labels are looked up in the graph, if there is one."""
+def parse_budget(text: str) -> float | int:
+    """``0.05`` is a fraction, ``100`` a count."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise GraphMendError(f"budget must be a fraction such as 0.05 or a count such as 100 (got {text!r})")
+
+
+def adapter_of(name: str, options: dict[str, Any], labelled: Tensor | None = None) -> Adapter:
+    """The adapter with its options.
+
+    Args:
+        name: The adapter.
+        options: Its options, as :func:`applying` returned them.
+        labelled: The nodes of a graph whose labels may be used.
+    """
     settings = {option: value for option, value in options.items() if option not in LOSS}
     if "surrogate" in options:
-        settings["surrogate"] = _surrogate(options, data)
+        settings["surrogate"] = _surrogate(options, labelled)
     return choose("adapter", name, methods())(**settings)
 
 
-def _surrogate(spec: dict[str, Any], data: Data | None) -> Surrogate:
+def _surrogate(spec: dict[str, Any], labelled: Tensor | None) -> Surrogate:
     kind: Any = surrogate_class(spec["surrogate"])
     takes_view = is_dataclass(kind) and any(field.name == "view" for field in fields(kind))
     loss: Surrogate = kind(view_of(spec["view"])) if takes_view else kind()
-    name = spec["label_mask"]
-    if name is None or data is None:
-        return loss
-    mask = data.get(name)
-    require(mask is not None, f"the graph has no mask {name!r}; it has {listed(data.keys())}")
-    require(data.get("y") is not None, f"--label-mask {name} needs labels, but the graph has no y")
-    return Supervised(mask) + float(spec["surrogate_weight"]) * loss
+    return loss if labelled is None else Supervised(labelled) + float(spec["surrogate_weight"]) * loss
 
 
 def adapt(adapter: Adapter, net: nn.Module, data: Data, **call: Any) -> Adaptation:

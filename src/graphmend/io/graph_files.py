@@ -1,37 +1,71 @@
-"""Graphs on disk: ``.npz`` of plain arrays, or a PyG ``Data`` saved with torch; no pickle can run code."""
+"""Graphs on disk: ``.npz`` of plain arrays, or a PyG ``Data`` saved with torch; no file can run code."""
 
 from __future__ import annotations
 
-import pickle
-import warnings
+import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
+from torch_geometric.data.storage import GlobalStorage
 
-from graphmend.errors import GraphMendError, listed, require
+from graphmend.errors import GraphMendError, choose, require
 from graphmend.graph.checks import check_graph
-from graphmend.io.files import BROKEN, first_line, read_arrays, write_arrays
+from graphmend.io.array_graphs import npz_can_hold, read_npz, write_npz
+from graphmend.io.files import check_file
+from graphmend.io.torch_graphs import read_torch, torch_can_hold, write_torch
 
-_SAFE = [Data, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
+__all__ = ["load_graph", "save_graph"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Format(NamedTuple):
+    """How attributes of a graph are read from a file and written into one, and which ones it can hold."""
+
+    read: Callable[[Path], dict[str, Any]]
+    write: Callable[[Path, dict[str, Any]], None]
+    can_hold: Callable[[Any], bool]
+
+
+_NPZ = Format(read_npz, write_npz, npz_can_hold)
+_TORCH = Format(read_torch, write_torch, torch_can_hold)
+FORMATS = {".npz": _NPZ, ".pt": _TORCH, ".pth": _TORCH}
+
+_OF_A_GRAPH = {"x", "edge_index", "edge_weight", "edge_attr", "y", "pos", "batch", "time", "face", "num_nodes"}
+_OF_PYG = ({*dir(Data), *dir(GlobalStorage)} - _OF_A_GRAPH) | {"self"}
 
 
 def load_graph(path: str | Path) -> Data:
     """Read and check a graph.
 
-    An ``.npz`` holds ``x`` (nodes x features) and ``edge_index`` (2 x edges), and optionally ``edge_weight``, ``y`` and
-    any further arrays such as ``train_mask``. A ``.pt`` or ``.pth`` holds a PyG ``Data``, read with ``weights_only``.
+    Nothing in the file is run, and what it would take in memory is compared with its size and with the free memory
+    before it is read.
+
+    Args:
+        path: An ``.npz`` with ``x`` (nodes x features) and ``edge_index`` (2 x edges), and optionally ``edge_weight``,
+            ``y`` and any further arrays such as ``train_mask``; or a ``.pt`` or ``.pth`` with a PyG ``Data`` of tensors
+            and plain values, written by ``torch.save``.
+
+    Example:
+        >>> import tempfile, torch
+        >>> graph = Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), name="a path")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_graph(f"{folder}/graph.npz", graph)
+        ...     load_graph(f"{folder}/graph.npz")
+        Data(name='a path', x=[3, 2], edge_index=[2, 2])
     """
     path = Path(path)
-    require(path.exists(), f"there is no file {path}; check the path")
-    require(path.is_file(), f"{path} is not a file; give a .npz or a .pt file")
     kind = path.suffix.lower()
-    require(kind in (".npz", ".pt", ".pth"), f"{path} has an unknown ending {kind!r}; give a .npz or a .pt file")
-    data = _read_npz(path) if kind == ".npz" else _read_torch(path)
+    check_file(path)
+    require(kind in FORMATS, f"{path} has an unknown ending {kind!r}; give a .npz or a .pt file")
+    data = Data()
+    for name, value in FORMATS[kind].read(path).items():
+        _check_name(path, name)
+        data[name] = _node_count(path, value) if name == "num_nodes" else value
     try:
         check_graph(data)
     except GraphMendError as error:
@@ -40,37 +74,51 @@ def load_graph(path: str | Path) -> Data:
 
 
 def save_graph(path: str | Path, data: Data) -> None:
-    """Write every tensor of a graph into a compressed ``.npz``, atomically."""
-    arrays = {name: value.detach().cpu().numpy() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-    write_arrays(path, arrays)
+    """Write a graph, atomically, so that :func:`load_graph` gives it back.
+
+    Attributes that the file cannot hold are left out, and a warning in the log names them. An ``.npz`` holds tensors,
+    numbers, texts, and lists and dictionaries of numbers and texts; a ``.pt`` also holds sparse tensors, tuples, and
+    tensors in lists and dictionaries.
+
+    Args:
+        path: A file that ends in ``.npz``, ``.pt`` or ``.pth``.
+        data: The graph.
+    """
+    path = Path(path)
+    require(isinstance(data, Data), f"the graph must be a torch_geometric.data.Data (got {type(data).__name__})")
+    form = choose("ending of a graph file", path.suffix.lower(), FORMATS)
+    attributes = {name: _as_stored(value) for name, value in data.to_dict().items()}
+    for name in attributes:
+        _check_name(path, name)
+    left_out = [name for name, value in attributes.items() if not form.can_hold(value)]
+    for name in ("x", "edge_index"):
+        kind = getattr(attributes.get(name), "dtype", type(attributes.get(name)).__name__)
+        require(name not in left_out, f"{path} cannot hold the graph: {name} is {kind}; convert it to a dense tensor")
+    form.write(path, {name: value for name, value in attributes.items() if name not in left_out})
+    if left_out:
+        _LOG.warning("%s cannot hold these attributes of the graph, which are left out: %s", path, ", ".join(left_out))
 
 
-def _read_npz(path: Path) -> Data:
-    arrays = read_arrays(path)
-    missing = [name for name in ("x", "edge_index") if name not in arrays]
-    require(not missing, f"{path} has no array {' and no '.join(missing)}; it has {listed(arrays) or 'none'}")
-    tensors = {}
-    for name, array in arrays.items():
-        require(array.dtype.kind in "biuf", f"{path}: {name} holds {array.dtype}, not numbers; convert it")
-        if array.dtype.kind == "u":  # few operations of torch take unsigned integers
-            array = array.astype(np.int64)
-        tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
-    if tensors["edge_index"].dtype in (torch.int8, torch.int16, torch.int32):
-        tensors["edge_index"] = tensors["edge_index"].long()
-    if "y" in tensors and not tensors["y"].is_floating_point():
-        tensors["y"] = tensors["y"].long()
-    return Data(**tensors)
+def _check_name(path: Path, name: str) -> None:
+    is_free = name != "" and name.isprintable() and not name.startswith("_") and name not in _OF_PYG
+    require(is_free, f"{path}: an attribute cannot have the name {name[:40]!r}, which PyG needs itself; rename it")
 
 
-def _read_torch(path: Path) -> Data:
-    try:
-        with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
-            warnings.simplefilter("ignore")  # torch warns about old pickles before it refuses them
-            data = torch.load(path, map_location="cpu", weights_only=True)
-    except (*BROKEN, RuntimeError, pickle.UnpicklingError, AttributeError) as error:
-        raise GraphMendError(
-            f"{path} is not a PyG Data saved with torch.save, or holds more than tensors ({first_line(error)}); "
-            "save the graph as .npz instead"
-        ) from error
-    require(isinstance(data, Data), f"{path} holds a {type(data).__name__}, not a torch_geometric.data.Data")
-    return data
+def _node_count(path: Path, value: Any) -> int:
+    if isinstance(value, Tensor) and value.numel() == 1 and value.dtype in (torch.int32, torch.int64):
+        value = int(value)
+    require(type(value) is int, f"{path}: num_nodes is a {type(value).__name__}, not one whole number; leave it out")
+    count: int = value
+    return count
+
+
+def _as_stored(value: Any) -> Any:
+    """A tensor as a file should have it: plain, on the CPU, and without the rest of what it is a view of."""
+    if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.is_quantized:
+        return value
+    plain = value.detach().cpu()
+    if plain.layout != torch.strided:
+        return plain
+    plain = plain.as_subclass(Tensor).resolve_conj().resolve_neg().contiguous()
+    is_part = plain.untyped_storage().nbytes() > plain.numel() * plain.element_size()
+    return plain.clone() if is_part else plain

@@ -1,0 +1,41 @@
+"""All commands in one application."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphmend.cli.card import card
+from graphmend.cli.data import data_app
+from graphmend.cli.demo import demo
+from graphmend.cli.info import info
+from graphmend.cli.mend import mend
+from graphmend.cli.patching import apply, revert
+from graphmend.cli.train import train
+from graphmend.version import __version__
+
+app = typer.Typer(
+    epilog="Start with 'graphmend demo'. 'graphmend COMMAND --help' explains a command and gives an example.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+for command in (demo, mend, apply, revert, card, train, info):
+    app.command()(command)
+app.add_typer(data_app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphmend {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def graphmend(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Mend the graph, keep the model: repair a test graph so that a frozen GNN predicts better on it."""

@@ -1,0 +1,69 @@
+"""What is printed, on standard output and in the log: every text as it is, whatever terminal there is."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["PlainConsole", "log_to_stderr", "plain_table", "printable"]
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with control characters as escapes, so that no file name can steer a terminal or fake a line.
+
+    Args:
+        text: Anything, such as the name of a file.
+        keep: Control characters that stay.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+ASCII = {ord("→"): "->", ord("±"): "+-"}
+"""What takes the place of our own signs where a terminal does not know them."""
+
+
+class PlainConsole(Console):
+    """A console without markup, emoji and colours in numbers, which prints control characters as escapes."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As every text of a line or a table is rendered."""
+        text = text if self.encoding.startswith("utf") else text.translate(ASCII)
+        return super().render_str(printable(text, keep="\n"), **options)
+
+    def say(self, name: str, sentence: str) -> None:
+        """A line about something that has a name, for the terminal to break."""
+        self.print(self.render_str(name, style="bold"), end="", soft_wrap=True)
+        self.print(f": {sentence}", soft_wrap=True)
+
+
+def plain_table(title: str, caption: str | None = None, gap: int = 2) -> Table:
+    """A table without frames, which fits into a narrow terminal.
+
+    Args:
+        title: What stands above it.
+        caption: What stands below it.
+        gap: The number of spaces between columns.
+    """
+    return Table(title=title, caption=caption, box=SIMPLE, padding=(0, gap - 1, 0, 0), show_edge=False)
+
+
+class _StandardError(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(f"{record.levelname.lower()}: {printable(record.getMessage())}", err=True)
+
+
+def log_to_stderr(quiet: bool) -> None:
+    """Route the library's log to standard error, one line per message."""
+    logging.getLogger("graphmend").handlers = [_StandardError(logging.ERROR if quiet else logging.WARNING)]

@@ -1,0 +1,96 @@
+"""The facts of 'graphmend info': about a file, or about this installation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_geometric.utils import contains_isolated_nodes, is_undirected
+
+from graphmend.adapters import ADAPTERS
+from graphmend.cards import SourceCard
+from graphmend.cli.card_files import card_facts
+from graphmend.cli.device import device_of
+from graphmend.datasets.registry import DATASETS
+from graphmend.errors import listed
+from graphmend.io.files import escaped, read_safetensors
+from graphmend.io.graph_files import load_graph
+from graphmend.io.provenance import device_name, provenance
+from graphmend.nn import BACKBONES, load_model
+from graphmend.results.fingerprint import fingerprint_of
+from graphmend.results.patch import Patch
+from graphmend.surrogates import SURROGATES
+from graphmend.transforms import VIEWS
+
+ENTRIES = 50  # of a header that are shown
+
+
+def installation(device: str) -> dict[str, Any]:
+    """Versions, the device, and every name that an option takes."""
+    return {
+        **provenance(device_of(device)),
+        "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
+        "backbones": listed(BACKBONES),
+        "adapters": listed((*ADAPTERS, "gate")),
+        "surrogates": listed(SURROGATES),
+        "views": listed(VIEWS),
+        "data sets": listed(DATASETS),
+    }
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What a file holds, read and checked as it would be for use; texts from it are safe to print."""
+    facts = _tensor_file(path) if path.suffix.lower() == ".safetensors" else _graph(path)
+    return {name: _safe(value) for name, value in facts.items()}
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {escaped(str(key), 40): _safe(item) for key, item in list(value.items())[:ENTRIES]}
+    return escaped(value) if isinstance(value, str) else value
+
+
+def _tensor_file(path: Path) -> dict[str, Any]:
+    """A source card, a patch, a checkpoint or somebody's weights."""
+    tensors, header = read_safetensors(path)
+    count = sum(tensor.numel() for tensor in tensors.values())
+    if header.get("format", "").startswith("graphmend-model"):
+        model = load_model(path)
+        return {"kind": "GraphMend model", **header, "config": model.config, "parameters": count}
+    if "graphmend" not in header:
+        return {"kind": "weights", "parameters": count, "tensors": len(tensors), "header": header}
+    if _format(header["graphmend"]).startswith("graphmend-card"):
+        return {"kind": "source card", **card_facts(SourceCard.load(path))}
+    patch = Patch.load(path)
+    return {"kind": "patch", "before": patch.before, "summary": patch.summary()}
+
+
+def _format(text: str) -> str:
+    """The format that a header in JSON names; if there is none, reading the file says what is wrong."""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    return str(header.get("format")) if isinstance(header, dict) else ""
+
+
+def _graph(path: Path) -> dict[str, Any]:
+    data = load_graph(path)
+    nodes, y = data.x.size(0), data.get("y")
+    facts: dict[str, Any] = {
+        "kind": "graph",
+        "nodes": nodes,
+        "features": data.x.size(1),
+        "edges": data.edge_index.size(1),
+        "undirected": is_undirected(data.edge_index, num_nodes=nodes),
+        "self-loops": int((data.edge_index[0] == data.edge_index[1]).sum()),
+        "isolated nodes": contains_isolated_nodes(data.edge_index, num_nodes=nodes),
+        "x": f"{data.x.dtype}, {float(data.x.min()):.4g} to {float(data.x.max()):.4g}",
+        "further arrays": listed(set(data.keys()) - {"x", "edge_index"}),
+        "fingerprint": fingerprint_of(data),
+    }
+    if y is not None and y.numel() > 0 and not y.is_floating_point() and not y.is_complex():
+        facts["classes"] = int(y.max()) + 1
+    return facts

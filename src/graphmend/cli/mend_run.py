@@ -1,0 +1,266 @@
+"""The work of 'graphmend mend': check everything, mend each graph, write the results of each as soon as it is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.adapters import Identity
+from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
+from graphmend.cli.console import PlainConsole
+from graphmend.cli.device import device_of, for_model
+from graphmend.cli.labels import check_answers, labels_digest, read_labels, settle
+from graphmend.cli.limits import limits_of
+from graphmend.cli.mend_options import GATE
+from graphmend.cli.mend_tables import print_reports, print_verdicts
+from graphmend.cli.methods import adapt, adapter_of, applying
+from graphmend.cli.paths import check_no_clash, results_of
+from graphmend.cli.scoring import labelled_nodes, scores_if_possible, scores_of
+from graphmend.errors import GraphMendError, require
+from graphmend.graph.limits import Limits
+from graphmend.io.files import check_folder, check_target, digest, is_whole, write_arrays, write_text
+from graphmend.io.graph_files import load_graph, save_graph
+from graphmend.io.provenance import provenance
+from graphmend.metrics import predictions
+from graphmend.nn.checkpoint import load_any_model
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.fingerprint import fingerprint, fingerprint_of
+from graphmend.version import __version__
+
+WITHOUT_CARD = ("gtrans", "identity")
+"""Adapters that do not look at a source card."""
+
+TEST = "test_mask"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for; ``out`` is ``None`` if nothing shall be written."""
+
+    graphs: list[Path]
+    out: Path | None
+    model: Path | None
+    factory: str | None
+    weights: Path | None
+    adapter: str
+    settings: dict[str, Any]
+    given: set[str]
+    limits: dict[str, Any]
+    mode: str
+    seed: int
+    device: str
+    card: Path | None
+    sources: list[Path]
+    no_card: bool
+    verdict_only: bool
+    questions: int
+    labels: Path | None
+    json: bool
+    quiet: bool
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The file that the model's weights come from."""
+        return self.weights if self.model is None else self.model
+
+
+@dataclass
+class Job:
+    """One graph, and what is known before it is mended.
+
+    Args:
+        path: The file of the graph.
+        original: The graph as it is in the file.
+        data: The graph as the model takes it.
+        limits: What must not change.
+        record: What must be the same for the work to be the same.
+        report: The report of the very same work, if that was done before.
+        labelled: The nodes whose labels the loss may use.
+        tested: The nodes that are scored.
+        before: Their scores as the graph is.
+    """
+
+    path: Path
+    original: Data
+    data: Data
+    limits: Limits
+    record: dict[str, Any]
+    report: dict[str, Any] | None = None
+    labelled: Tensor | None = None
+    tested: Tensor | None = None
+    before: dict[str, float] | None = None
+
+
+def run_mend(request: Request) -> None:
+    """Mend the graphs, or say what would be done, and print it."""
+    where = device_of(request.device)
+    chosen = applying(request.adapter, request.settings, request.given)
+    _check_request(request)
+    answers = None if request.labels is None else read_labels(request.labels)
+    net = load_any_model(request.model, factory=request.factory, weights=request.weights).to(where)
+    adapter_of(request.adapter, chosen)  # complain before any graph is read
+    card = _card(request, net, where)
+    settings = {
+        "adapter": request.adapter,
+        **chosen,
+        **request.limits,
+        "seed": request.seed,
+        "mode": request.mode,
+        "card": card.digest,
+        "questions": request.questions,
+        "labels": None if answers is None else labels_digest(answers),
+    }
+    same = {
+        "model": digest(net.state_dict(), f"{net} {getattr(net, 'config', request.factory)}"),
+        "graphmend": __version__,
+        "settings": settings,
+    }
+    jobs = [_job(path, request, net, card, same) for path in request.graphs]
+    for job in jobs:  # all labels are checked before the first graph is mended
+        if job.report is None:
+            _check_labels(job, request, net, chosen.get("label_mask"), answers)
+
+    def mended(job: Job) -> tuple[Adaptation, dict[str, Any]]:
+        shown = not request.quiet and not request.json
+        call = {"limits": job.limits, "seed": request.seed, "mode": request.mode, "progress": shown}
+        result = adapt(adapter_of(request.adapter, chosen, job.labelled), net, job.data, card=card.card, **call)
+        if answers is not None and request.labels is not None:
+            result = settle(result, answers, request.labels)
+        nodes = result.questions(request.questions).tolist() if request.questions else None
+        return result.rebase(job.original), {"questions": nodes, "card": card.summary()}
+
+    for job in jobs:
+        if job.report is not None:
+            continue
+        result, more = mended(job)
+        if request.out is None:
+            job.report = {"graph": job.path.name, **result.summary(), **more}
+        else:
+            job.report = _written(job, result, {**more, "provenance": provenance(where)}, request.out)
+    _print(request, [job.report for job in jobs if job.report is not None], card)
+
+
+def _check_request(request: Request) -> None:
+    """Raise, before any file is read, if options contradict each other or results cannot be written."""
+    for flag, value in {
+        "--verdict-only": request.verdict_only,
+        "--questions": request.questions,
+        "--labels": request.labels,
+    }.items():
+        gives = not value or request.adapter == GATE
+        require(gives, f"{flag} asks for a verdict, and --adapter {request.adapter} gives none; drop one")
+    one = len(request.graphs) == 1 or request.labels is None
+    require(
+        one, f"--labels {request.labels} is about one graph, but there are {len(request.graphs)}; mend one at a time"
+    )
+    if request.verdict_only:
+        return
+    if request.out is None:
+        raise GraphMendError("there is no place for the results; give --out, or --verdict-only to write nothing")
+    beside = None if request.checkpoint is None else card_beside(request.checkpoint)
+    read = [request.model, request.weights, request.card, beside, request.labels, *request.graphs, *request.sources]
+    targets = [target for path in request.graphs for target in results_of(path, request.out)]
+    check_no_clash(targets, [path for path in read if path is not None])
+    check_folder(request.out)
+    for target in targets:
+        check_target(target)
+
+
+def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
+    """The card that was asked for, made or found."""
+    if request.adapter in WITHOUT_CARD:
+        useless = ["--card"] * (request.card is not None) + ["--source"] * bool(request.sources)
+        require(
+            not useless, f"--adapter {request.adapter} has no use for a source card; leave out {' and '.join(useless)}"
+        )
+        return Card(None, f"no source card, for which {request.adapter} has no use")
+    if request.sources:
+        wanted = "--card" if request.card is not None else "--no-card"
+        single = request.card is None and not request.no_card
+        require(single, f"--source makes a card on the way; leave out {wanted}")
+        made = card_of_graphs(net, request.sources, device, request.settings["embedding"])
+        return Card(made, f"source card made from {', '.join(map(str, request.sources))}")
+    return find_card(request.checkpoint, request.card, request.no_card)
+
+
+def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[str, Any]) -> Job:
+    """A graph that fits the model, the card and the limits."""
+    original = load_graph(path)
+    data = for_model(original, net, device_of(request.device))
+    card.check(net, data)
+    tensors = {name: value for name, value in original.to_dict().items() if torch.is_tensor(value)}
+    record = {
+        "graph": path.name,
+        "fingerprint": fingerprint_of(original),
+        "arrays": fingerprint(tensors),
+        **same,
+    }
+    report = None if request.out is None else _done(results_of(path, request.out), record)
+    return Job(path, original, data, limits_of(original, request.limits, path), record, report)
+
+
+def _check_labels(
+    job: Job, request: Request, net: nn.Module, label_mask: str | None, answers: dict[int, int] | None
+) -> None:
+    """Read all labels that will be used or scored, and raise unless they are classes that the model knows."""
+    data, path = job.data, job.path
+    if label_mask is not None:
+        job.labelled = labelled_nodes(data, label_mask, path)
+    if request.out is not None and data.get("y") is not None and data.get(TEST) is not None:
+        job.tested = labelled_nodes(data, TEST, path)
+    if job.labelled is None and job.tested is None and answers is None:
+        return
+    logits = Identity()(net, data).logits
+    if job.labelled is not None and label_mask is not None:
+        scores_of(logits, data, job.labelled, label_mask, path)
+    if job.tested is not None:
+        job.before = scores_of(logits, data, job.tested, TEST, path)
+    if answers is not None and request.labels is not None:
+        check_answers(answers, logits, request.labels)
+
+
+def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> dict[str, Any]:
+    """The report of a mended graph; graph, predictions and patch are written first, the report last."""
+    graph, predicted, patch, report_file = results_of(job.path, out)
+    save_graph(graph, result.data)
+    arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
+    write_arrays(predicted, arrays)
+    result.patch.save(patch)
+    report = {
+        **job.record,
+        **result.summary(),
+        "history": [asdict(step) for step in result.history],
+        "candidates": [asdict(candidate) for candidate in result.candidates],
+        **more,
+    }
+    if job.tested is not None:
+        report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
+    write_text(report_file, json.dumps(report, indent=2) + "\n")
+    return report
+
+
+def _done(results: list[Path], record: dict[str, Any]) -> dict[str, Any] | None:
+    """The stored report of the very same work, if all of it is there and whole."""
+    *parts, report_file = results
+    try:
+        stored = json.loads(report_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = isinstance(stored, dict) and all(stored.get(key) == json.loads(json.dumps(record[key])) for key in record)
+    return stored if same and all(map(is_whole, parts)) else None
+
+
+def _print(request: Request, reports: list[dict[str, Any]], card: Card) -> None:
+    if request.json:
+        typer.echo(json.dumps(reports))
+    elif request.verdict_only:
+        print_verdicts(PlainConsole(), reports, card.origin, request.quiet)
+    elif not request.quiet:
+        print_reports(PlainConsole(), reports, card.origin, str(request.out), has_verdicts=request.adapter == GATE)

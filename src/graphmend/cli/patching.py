@@ -1,0 +1,85 @@
+"""``graphmend apply`` and ``graphmend revert``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmend.cli.common import JsonFlag, Quiet, reported
+from graphmend.cli.console import PlainConsole, log_to_stderr
+from graphmend.cli.paths import check_no_clash
+from graphmend.errors import choose, require
+
+PatchFile = Annotated[
+    Path, typer.Argument(help="NAME.patch.safetensors, written by 'graphmend mend'.", metavar="PATCH")
+]
+Graph = Annotated[Path, typer.Argument(help="The graph, .npz or a saved PyG Data.", metavar="GRAPH")]
+
+
+@reported
+def apply(
+    patch: PatchFile,
+    graph: Graph,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, .npz or .pt; without it NAME.mended.npz beside NAME.npz.", metavar="FILE"),
+    ] = None,
+    json_: JsonFlag = False,
+    quiet: Quiet = False,
+) -> None:
+    """Apply a patch to the graph that it was made for, bit for bit as 'graphmend mend' did; no model is needed.
+
+    Example:
+
+    ```
+    graphmend apply mended/today.patch.safetensors today.npz --out again.npz
+    ```
+    """
+    _change(patch, graph, out, "mended", json_, quiet)
+
+
+@reported
+def revert(
+    patch: PatchFile,
+    graph: Graph,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, .npz or .pt; without it NAME.reverted.npz beside NAME.npz.", metavar="FILE"),
+    ] = None,
+    json_: JsonFlag = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take a patch back: from the mended graph, the graph as it was, bit for bit; no model is needed.
+
+    Example:
+
+    ```
+    graphmend revert mended/today.patch.safetensors mended/today.npz --out old.npz
+    ```
+    """
+    _change(patch, graph, out, "reverted", json_, quiet)
+
+
+def _change(patch_file: Path, graph: Path, out: Path | None, done: str, as_json: bool, quiet: bool) -> None:
+    log_to_stderr(quiet)
+    from graphmend.io.files import check_target
+    from graphmend.io.graph_files import FORMATS, load_graph, save_graph
+    from graphmend.results.fingerprint import fingerprint_of
+    from graphmend.results.patch import Patch
+
+    target = graph.parent / f"{graph.stem}.{done}{graph.suffix}" if out is None else out
+    choose("ending of a graph file", target.suffix.lower(), FORMATS)
+    require(out is not None or not target.exists(), f"{target} is there already; choose a name with --out")
+    check_no_clash([target], [patch_file, graph])
+    check_target(target)
+    patch, data = Patch.load(patch_file), load_graph(graph)
+    changed = patch.apply(data) if done == "mended" else patch.revert(data)
+    save_graph(target, changed)
+    if as_json:
+        facts = {"graph": str(target), "patch": patch.summary(), "fingerprint": fingerprint_of(changed)}
+        typer.echo(json.dumps(facts))
+    elif not quiet:
+        PlainConsole().print(f"{patch.summary()}\n{done} graph written to {target}", soft_wrap=True)

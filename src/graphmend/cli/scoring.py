@@ -1,0 +1,55 @@
+"""Labels in a graph file: checked before any work, scored after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.errors import GraphMendError, listed, require
+from graphmend.graph.masks import read_mask
+from graphmend.io.files import first_line
+from graphmend.metrics import scores
+
+
+def labelled_nodes(data: Data, name: str, path: Path) -> Tensor:
+    """The nodes of a mask in the graph, all of which have a class as a label.
+
+    Args:
+        data: The graph.
+        name: The name of the mask.
+        path: The file of the graph, for the message.
+    """
+    mask, y = data.get(name), data.get("y")
+    require(mask is not None, f"{path}: the graph has no mask {name!r}; it has {listed(data.keys())}")
+    require(y is not None, f"{path}: {name} marks nodes with labels, but the graph has no y")
+    assert y is not None
+    nodes = data.x.size(0)
+    marked = read_mask(mask, nodes, f"{path}: {name}")
+    one_each = tuple(y.shape) in ((nodes,), (nodes, 1))
+    require(one_each, f"{path}: y must have one label per node, {nodes} in all (got shape {tuple(y.shape)})")
+    labels = y.view(-1)[marked]
+    whole = not labels.is_floating_point() or torch.equal(labels, labels.round())  # false for NaN
+    require(whole, f"{path}: y holds numbers that are no classes in {name}; give whole numbers from 0")
+    lowest = int(labels.min())
+    require(lowest >= 0, f"{path}: y holds the label {lowest} in {name}; take unlabelled nodes out of the mask")
+    return marked
+
+
+def scores_of(logits: Tensor, data: Data, mask: Tensor, name: str, path: Path) -> dict[str, float]:
+    """The scores on the nodes of a mask that :func:`labelled_nodes` returned; arguments as there."""
+    try:
+        return scores(logits, data.y, mask)
+    except GraphMendError as error:
+        raise GraphMendError(f"{path}: {name}: {error}") from error
+
+
+def scores_if_possible(logits: Tensor, data: Data, mask: Tensor) -> dict[str, Any]:
+    """The scores, or why there are none: finished work is not lost for them."""
+    try:
+        return {"after": scores(logits, data.y, mask)}
+    except Exception as error:
+        return {"after": None, "reason": f"{type(error).__name__}: {first_line(error)}"}
