@@ -26,10 +26,14 @@ NAMES = {
         attack_graph attacked embedded knn_graph load node_mask shift structure_attack
     """,
     "graphmend.frozen": "FrozenGNN",
-    "graphmend.metrics": "METRICS predictions score scores",
+    "graphmend.metrics": """
+        METRICS GraphStats PairedTest average_rank cmd compare_paired gradient_correlation graph_stats holm predictions
+        score scores transfer
+    """,
     "graphmend.nn": "APPNP BACKBONES GAT GCN GPR SAGE AirGNN build load_model save_model",
     "graphmend.surrogates": """
-        SURROGATES Backbone Contrastive Custom Moments Scaled Sum Supervised Surrogate embed_views surrogate_of
+        ADGCL SLAPS SURROGATES Backbone Contrastive Custom Entropy Moments Reconstruction Scaled Sum Supervised
+        Surrogate embed_views surrogate_class surrogate_of
     """,
     "graphmend.training": "ERM",
     "graphmend.transforms": """

@@ -84,7 +84,10 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "nothing to learn": (lambda: GTrans(feature_steps=0, edge_steps=0), "nothing to learn"),
     "lr 0": (lambda: GTrans(lr_feature=0.0), "lr_feature must be positive and finite (got 0.0)"),
     "lr NaN": (lambda: GTrans(lr_edge=float("nan")), "lr_edge must be positive and finite (got nan)"),
-    "surrogate": (lambda: GTrans("contrastiv"), "unknown surrogate 'contrastiv'; choose one of contrastive"),
+    "surrogate": (
+        lambda: GTrans("contrastiv"),
+        "unknown surrogate 'contrastiv'; choose one of adgcl, contrastive",
+    ),
     "surrogate type": (lambda: GTrans(3), "a Surrogate, a name or a function"),
     "edge_update": (lambda: GTrans(edge_update="sgd"), "unknown edge_update 'sgd'; choose one of adam, gradient, sign"),
     "space": (lambda: GTrans(space="all"), "unknown space 'all'; choose one of existing, random_block"),

@@ -23,7 +23,8 @@ from graphmend.errors import GraphMendError
 from graphmend.io.files import write_safetensors
 from graphmend.nn import GCN
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.patch import FORMAT, Patch
+from graphmend.results.patch import Patch
+from graphmend.results.patch_file import FORMAT
 from graphs import directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -428,6 +429,10 @@ def test_a_damaged_file_is_refused_or_unharmed(saved: tuple[Patch, Path, bytes],
             assert bits(a) == bits(b)
 
 
+def header_of(before: Any) -> dict[str, Any]:
+    return {"format": FORMAT, "before": before, "nodes": 3, "edges": 2, "sequences": {}}
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.patch"
     with pytest.raises(GraphMendError, match=r"there is no file .*x\.patch"):
@@ -448,7 +453,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     save_file(
         {"x": torch.ones(3)},
         path,
-        {"graphmend": json.dumps({"format": FORMAT, "before": 1, "checksum": 3})},
+        {"graphmend": json.dumps({**header_of(1), "checksum": 3})},
     )
     with pytest.raises(GraphMendError, match="damaged: its checksum does not fit"):
         Patch.load(path)
@@ -486,5 +491,5 @@ def test_a_patch_made_on_the_gpu_works_on_the_cpu() -> None:
 def test_a_patch_of_an_older_format_says_so(number: int, tmp_path: Path) -> None:
     path, old = tmp_path / "old.safetensors", f"graphmend-patch-{number}"
     write_safetensors(path, {"rows": torch.zeros(1)}, {"graphmend": json.dumps({"format": old})})
-    with pytest.raises(GraphMendError, match=f"format {old}, this version reads graphmend-patch-5"):
+    with pytest.raises(GraphMendError, match=f"format {old}, this version reads graphmend-patch-6"):
         Patch.load(path)

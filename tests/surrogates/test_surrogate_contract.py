@@ -15,7 +15,18 @@ from torch_geometric.data import Data
 from graphmend import FrozenGNN, GTrans
 from graphmend.cards import card
 from graphmend.nn import BACKBONES, build
-from graphmend.surrogates import SURROGATES, Contrastive, Moments, Supervised, Surrogate, surrogate_of
+from graphmend.surrogates import (
+    ADGCL,
+    SLAPS,
+    SURROGATES,
+    Contrastive,
+    Entropy,
+    Moments,
+    Reconstruction,
+    Supervised,
+    Surrogate,
+    surrogate_of,
+)
 from graphmend.transforms import VIEWS, view_of
 from graphs import rng, undirected
 from sample_models import basic, seeded
@@ -46,6 +57,11 @@ def known() -> Tensor:
 CASES: dict[str, Callable[[], Surrogate]] = {
     **SURROGATES,
     **{f"contrastive, {name}": lambda name=name: Contrastive(view_of(name)) for name in VIEWS},
+    "entropy of the first nodes": lambda: Entropy(nodes=5),
+    "reconstruction as released": lambda: Reconstruction(weighted=False),
+    "slaps": lambda: SLAPS.fit(training_graph(), epochs=10),
+    "slaps as released": lambda: SLAPS.fit(training_graph(), epochs=10, denoise=False),
+    "sum with adgcl": lambda: 0.1 * ADGCL(steps=3, batch_size=5) + Contrastive(),
     "supervised": lambda: Supervised(known()),
     "scaled": lambda: 0.3 * Contrastive(),
     "sum": lambda: Supervised(known()) + 0.01 * Contrastive(),
@@ -63,7 +79,8 @@ surrogates = pytest.mark.parametrize("name", [*CASES, *OF_A_MODEL])
 
 
 def made(name: str, net: nn.Module) -> Surrogate:
-    return OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
+    """The surrogate, after what adapters do before they use it."""
+    return (OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()).prepare(net, graph())  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -116,6 +133,21 @@ def test_it_is_a_pure_function_of_its_arguments(name: str) -> None:
 
 
 @surrogates
+def test_to_prepare_it_leaves_everything_as_it_was_and_depends_on_the_seed_alone(name: str) -> None:
+    net, data = model(), graph()
+    surrogate = OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
+    before = state_of(net, data)
+    ready = surrogate.prepare(net, data, seed=3)  # type: ignore[arg-type]
+    assert_same(before, state_of(net, data))
+    torch.manual_seed(99)
+    again = surrogate.prepare(net, data, seed=3)  # type: ignore[arg-type]
+    with shown(name, net, data) as of:
+        assert torch.equal(ready(of, data, rng(1)), again(of, data, rng(1)))
+        twice = ready.prepare(of, data, seed=4)
+        assert torch.equal(ready(of, data, rng(1)), twice(of, data, rng(1))), "what is prepared stays so"
+
+
+@surrogates
 def test_it_draws_from_its_generator_alone(name: str) -> None:
     net, data = model(), graph()
     surrogate = made(name, net)
@@ -159,7 +191,8 @@ def test_it_runs_with_shared_features_and_agrees_with_the_plain_way(name: str, k
     net = model(kind) if kind in BACKBONES else seeded(lambda: basic(kind, num_layers=2), torch.float64)
     data = graph()
     del data.edge_weight
-    adapter = GTrans(made(name, net), steps=6, feature_steps=2, lr_feature=0.02, lr_edge=0.3, budget=3)
+    surrogate = OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
+    adapter = GTrans(surrogate, steps=6, feature_steps=2, lr_feature=0.02, lr_edge=0.3, budget=3)
     fast, plain = (adapter(net, data, mode=mode) for mode in ("auto", "eager"))
     assert fast.reason is None and plain.reason is None
     assert fast.engine.shared_features, fast.engine.reasons

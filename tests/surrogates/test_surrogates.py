@@ -93,6 +93,11 @@ def test_names() -> None:
     with pytest.raises(GraphMendError) as error:
         surrogate_of("constrastive")
     assert "'constrastive'" in str(error.value) and all(name in str(error.value) for name in SURROGATES)
+    for name, remedy in {"moments": "Moments(graphmend.card(", "supervised": "Supervised(mask)"}.items():
+        with pytest.raises(GraphMendError) as error:
+            surrogate_of(name)
+        assert f"the surrogate {name!r} cannot be made by name: it needs" in str(error.value)
+        assert remedy in str(error.value)
     with pytest.raises(GraphMendError, match=r"a surrogate is a Surrogate, a name or a function .*got 3"):
         surrogate_of(3)  # type: ignore[arg-type]
 

@@ -6,13 +6,14 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.adapters.rerun import Rerun
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.engine import MODES, Engine
 from graphmend.engine.memory import check_memory
@@ -101,6 +102,7 @@ class Task:
     def engine(self, surrogate: Surrogate, graph: RelaxedGraph) -> Engine:
         """An engine for a loss on the variables of a graph."""
         frozen, entries = self.require_frozen(), graph.edge_index.size(1)
+        surrogate = surrogate.prepare(frozen, self.data, self.seed)
         key = surrogate.signature()
         abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
         if graph.x.is_cuda:
@@ -213,12 +215,14 @@ class Adapter(ABC):
             generator = torch.Generator(device=device).manual_seed(seed)
             history = History(device, callback, progress)
             task = Task(model, data, limits.to(device), seed, generator, history, mode, card)
-            if self.changes_model:
-                return self._with_changed_model(task)
             embedding = self.embedding if card is None else card.embedding
-            with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode) as frozen:
-                task.frozen = frozen
-                return _finish(task, frozen, self.attempt(task))
+            if self.changes_model:
+                result = self._with_changed_model(task)
+            else:
+                with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode) as frozen:
+                    task.frozen = frozen
+                    result = _finish(task, frozen, self.attempt(task))
+            return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
@@ -311,4 +315,4 @@ def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative |
     patch, mended = Patch.make(task.data, x, none[0] if other.removed is None else other.removed, none)
     logits = frozen.predict(mended) if other.logits is None else other.logits
     is_change = other.x is not None or other.removed is not None
-    return Alternative(mended, logits, patch, is_change, other.menders)
+    return Alternative(logits, patch, is_change, other.menders)

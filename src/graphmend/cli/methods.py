@@ -14,7 +14,7 @@ from graphmend.adapters import ADAPTERS, Adapter, GTrans
 from graphmend.errors import UnsupportedLayerError, choose, listed, require
 from graphmend.gate import Gate
 from graphmend.results.adaptation import Adaptation
-from graphmend.surrogates import SURROGATES, Supervised, Surrogate
+from graphmend.surrogates import Supervised, Surrogate, surrogate_class
 from graphmend.transforms import view_of
 
 LOSS = ("surrogate", "view", "label_mask", "surrogate_weight")
@@ -62,7 +62,7 @@ def adapter_of(name: str, options: dict[str, Any], data: Data | None = None) -> 
 
 
 def _surrogate(spec: dict[str, Any], data: Data | None) -> Surrogate:
-    kind: Any = choose("surrogate", spec["surrogate"], SURROGATES)
+    kind: Any = surrogate_class(spec["surrogate"])
     takes_view = is_dataclass(kind) and any(field.name == "view" for field in fields(kind))
     loss: Surrogate = kind(view_of(spec["view"])) if takes_view else kind()
     name = spec["label_mask"]

@@ -216,10 +216,11 @@ class Engine:
 
     def _follow(self, loss: _Loss, step: FeatureStep | EdgeStep) -> Tensor:
         """Differentiate, take the step, and collect the numbers."""
-        if isinstance(step, FeatureStep):
-            norm = self._follow_features(loss, step)
-        else:
-            norm = self._follow_edges(loss, step)
+        with self._keeping_the_recorded_loss(step.variable):
+            if isinstance(step, FeatureStep):
+                norm = self._follow_features(loss, step)
+            else:
+                norm = self._follow_edges(loss, step)
         with torch.no_grad():
             flipped = norm.new_zeros(()) if self.graph.p is None else self.graph.p.sum()
             return torch.stack([*loss.terms.values(), norm, flipped])
@@ -240,6 +241,19 @@ class Engine:
             self.features_changed()
             return norm
         return step.take(gradient, maps.refresh)
+
+    @contextmanager
+    def _keeping_the_recorded_loss(self, variable: Tensor) -> Iterator[None]:
+        """Inside, a variable may change and a recorded loss can still be differentiated.
+
+        A replay reads the variable's new values, so what autograd saved is never out of date. Autograd cannot know that
+        and refuses to go through tensors that were changed since the recording, of which it keeps count.
+        """
+        if not self.is_recording:
+            yield
+            return
+        with torch.autograd._unsafe_preserve_version_counter(variable):  # type: ignore[attr-defined]
+            yield
 
     def _follow_edges(self, loss: _Loss, step: EdgeStep) -> Tensor:
         p, keep = step.variable, self.is_recording
@@ -300,7 +314,10 @@ class Engine:
         self._was_recorded = False
         self._recorder.give_up(f"a replayed loss differs from a plain one by {difference:.1e}")
         self.abilities.why_not_recorded = self._recorder.failure
-        return plain
+        del loss, plain  # they belong to the stream of the recording, of which the next loss must know nothing
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+        return self._loss()
 
 
 def _differentiated(loss: Tensor, what: str, differentiate: Callable[[Tensor], T]) -> T:

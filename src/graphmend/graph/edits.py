@@ -10,6 +10,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
+from graphmend.graph.pieces import may_be_edge_level, regroup
+from graphmend.graph.sequences import edge_sequences, lengthened, selected
 
 __all__ = [
     "attributes_of_added",
@@ -32,11 +34,9 @@ def edge_attribute_names(data: Data) -> list[str]:
     Pairs of nodes such as ``edge_label_index`` run along their last dimension and are none of them.
     """
     tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-    return sorted(
-        name
-        for name, value in tensors.items()
-        if name != "edge_index" and data.is_edge_attr(name) and data.__cat_dim__(name, value) == 0
-    )
+    edge_level = (name for name in tensors if name != "edge_index" and data.is_edge_attr(name))
+    found = (name for name in edge_level if data.__cat_dim__(name, tensors[name]) == 0)
+    return sorted(name for name in found if may_be_edge_level(data, name))
 
 
 def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
@@ -76,22 +76,30 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
     Args:
         data: The graph.
         removed: Positions of the edges that go.
-        added: Every edge-level attribute of the edges that come, see :func:`attributes_of_added`.
+        added: Every edge-level tensor of the edges that come, see :func:`attributes_of_added`. In lists, which are
+            nobody's input, such edges are ``None``.
     """
-    out = copy.copy(data)
     keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
     keep[removed.to(data.x.device)] = False
-    for name, value in edge_attributes(data).items():
+    out, more, attributes = copy.copy(data), added["edge_index"].size(0), edge_attributes(data)
+    for name, value in attributes.items():
         set_edge_attribute(out, name, torch.cat([value[keep], added[name].to(value.device)]))
+    for name, (sequence, bounds) in edge_sequences(data).items():
+        kept = selected(sequence, keep.cpu().numpy(), bounds)
+        out[name] = lengthened(name, kept, more) if bounds is None else kept
+    regroup(out, attributes)
     return out
 
 
 def without_edges(data: Data, keep: Tensor) -> Data:
     """A copy of ``data`` with only the edges in ``keep``."""
-    out = copy.copy(data)
+    out, names = copy.copy(data), edge_attribute_names(data)
     out.edge_index = data.edge_index[:, keep]
-    for name in edge_attribute_names(data):
+    for name in names:
         out[name] = data[name][keep]
+    for name, (sequence, bounds) in edge_sequences(data).items():
+        out[name] = selected(sequence, keep.cpu().numpy(), bounds)
+    regroup(out, ["edge_index", *names])
     return out
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +14,34 @@ from torch_geometric.data import Data
 
 from graphmend.engine.report import Report
 from graphmend.errors import require
-from graphmend.results.history import Candidate, Step
+from graphmend.results.comparison import Comparison, compare
+from graphmend.results.display import html_table, text_lines
+from graphmend.results.frames import frame, node_columns
+from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch
+from graphmend.results.plot import plot
 from graphmend.results.questions import Alternative, class_number, nodes_to_ask, poll, predicted
+from graphmend.results.rebase import rebase
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
-__all__ = ["Adaptation"]
+__all__ = ["Adaptation", "Runs"]
+
+
+class Runs(Protocol):
+    """What runs the caller's model again, as it was, for what is only computed if somebody asks for it."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The caller's model."""
+        ...
+
+    def logits(self, data: Data, /) -> Tensor:
+        """Its output on a graph."""
+        ...
+
+    def embedding_of(self, data: Data, model: nn.Module, /, weights_count: bool = False) -> Tensor:
+        """Z of a model on a graph."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,19 +60,88 @@ class Adaptation:
         engine: How it was computed: whether products of the features were shared, views stacked and steps recorded.
         verdict: What the gate decided and why, if a gate was asked.
         alternative: The version of the graph that the gate did not return, if there is one.
+        rerun: Runs the caller's model again.
     """
 
     model: nn.Module
     data: Data
     logits: Tensor
     patch: Patch
-    history: list[Step] = field(default_factory=list)
+    history: Steps = field(default_factory=Steps)
     candidates: list[Candidate] = field(default_factory=list)
     reason: str | None = None
     seconds: float = 0.0
     engine: Report = field(default_factory=Report)
     verdict: Verdict | None = None
     alternative: Alternative | None = None
+    rerun: Runs | None = None
+
+    @property
+    def predictions(self) -> Tensor:
+        """The predicted class of each node."""
+        return predicted(self.logits)
+
+    @cached_property
+    def before(self) -> Tensor:
+        """The output of the caller's model on the graph as it was.
+
+        Where it is not known, it is computed when it is first asked for: the patch takes the change back, and the model
+        runs once more and is left as it was. There is an error if ``data`` or the model have changed meanwhile.
+        """
+        known = self._known_before()
+        return self.require_rerun().logits(self.patch.revert(self.data)) if known is None else known
+
+    def _known_before(self) -> Tensor | None:
+        same_model = self.rerun is None or self.rerun.model is self.model
+        if self.patch.is_empty and same_model:
+            return self.logits
+        if self.alternative is not None and self.alternative.patch.is_empty:
+            return self.alternative.logits
+        return vars(self).get("before")
+
+    def require_rerun(self) -> Runs:
+        """What runs the caller's model again."""
+        require(self.rerun is not None, "this result cannot run the model again; mend the graph again")
+        assert self.rerun is not None
+        return self.rerun
+
+    @property
+    def changed(self) -> Tensor:
+        """The nodes whose predicted class changed."""
+        return (predicted(self.before) != self.predictions).nonzero().view(-1)
+
+    def compare(self, y: Any = None, mask: Any = None) -> Comparison:
+        """How many predictions changed, from which class to which, and with labels whether they got better.
+
+        Args:
+            y: True classes, one per node.
+            mask: The nodes to compare, as a boolean tensor; with labels, those that have one.
+        """
+        return compare(self.before, self.logits, y, mask)
+
+    def to_frame(self) -> Any:
+        """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.frames.node_columns`."""
+        return frame(node_columns(self))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw what happened, see :func:`graphmend.results.plot.plot`; returns a matplotlib ``Figure``.
+
+        Args:
+            path: Where to save it, if anywhere; the ending decides on the format.
+        """
+        return plot(self, path)
+
+    def rebase(self, original: Data) -> Adaptation:
+        """The same result for the graph as it was before its features were converted to the type of the model.
+
+        Args:
+            original: The graph in its own type and on its own device; see :func:`graphmend.results.rebase.rebase`.
+        """
+        cast = self.patch.revert(self.data)
+        patch, data = rebase(self.patch, cast, original)
+        other = self.alternative
+        other = None if other is None else replace(other, patch=rebase(other.patch, cast, original)[0])
+        return replace(self, data=data, patch=patch, alternative=other)
 
     def questions(self, number: int = 25) -> Tensor:
         """Nodes whose labels would settle whether the change helps, in the order in which to ask for them.
@@ -107,8 +200,9 @@ class Adaptation:
         )
         if not is_other:
             return replace(self, verdict=verdict)
-        own = Alternative(self.data, self.logits, self.patch, not other.is_change, menders)
-        return replace(self, data=other.data, logits=other.logits, patch=other.patch, verdict=verdict, alternative=own)
+        own = Alternative(self.logits, self.patch, not other.is_change, menders)
+        data = other.patch.apply(self.patch.revert(self.data))
+        return replace(self, data=data, logits=other.logits, patch=other.patch, verdict=verdict, alternative=own)
 
     def _verdict(self) -> Verdict:
         assert self.verdict is not None
@@ -117,6 +211,32 @@ class Adaptation:
     def _old_and_new(self, other: Alternative) -> tuple[Tensor, Tensor]:
         own, alternative = predicted(self.logits), predicted(other.logits)
         return (own, alternative) if other.is_change else (alternative, own)
+
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        return f"Adaptation of a graph with {self.patch.nodes} nodes and {self.patch.edges} edge entries"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """What a person wants to see first; nothing is computed for it."""
+        before = self._known_before()
+        changed = None if before is None else int((predicted(before) != self.predictions).sum())
+        rows = {
+            "verdict": None if self.verdict is None else str(self.verdict),
+            "left alone": self.reason,
+            "patch": self.patch.summary(),
+            "history": repr(self.history) if self.history else None,
+            "predictions": "compare() counts those that changed"
+            if changed is None
+            else f"{changed} of {self.patch.nodes} changed",
+            "time": f"{self.seconds:.2g} s",
+        }
+        return [(name, value) for name, value in rows.items() if value is not None]
 
     def summary(self) -> dict[str, Any]:
         """The numbers people ask for, ready for JSON."""

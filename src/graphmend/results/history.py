@@ -10,20 +10,24 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphmend.engine.report import Measured, Stopped
 from graphmend.progress import track
+from graphmend.results.display import html_table
+from graphmend.results.frames import frame, step_columns
 
-__all__ = ["Candidate", "History", "Step"]
+__all__ = ["Candidate", "History", "Step", "Steps"]
 
 _LOG = logging.getLogger(__name__)
+SHOWN = 5  # first and last steps in a notebook
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,25 @@ class Candidate:
     name: str
     loss: float
     flips: int
+
+
+class Steps(list[Step]):
+    """The steps of an adaptation, a list that reads as one line."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "no steps"
+        kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(step.kind for step in self).items())
+        return f"{len(self)} steps ({kinds}), loss {self[0].loss:.4g} to {self[-1].loss:.4g}, {self[-1].seconds:.2g} s"
+
+    def _repr_html_(self) -> str:
+        rows = [(s.index, s.kind, f"{s.loss:.4g}", f"{s.gradient_norm:.3g}", f"{s.seconds:.3g}") for s in self]
+        shown = rows if len(rows) <= 2 * SHOWN else [*rows[:SHOWN], ("...", "", "", "", ""), *rows[-SHOWN:]]
+        return html_table("History", shown, ("step", "kind", "loss", "gradient norm", "seconds"), note=repr(self))
+
+    def to_frame(self) -> Any:
+        """A pandas ``DataFrame`` with one row per step, each part of the loss in a column of its own."""
+        return frame(step_columns(self))
 
 
 class _Unread(NamedTuple):
@@ -71,7 +94,7 @@ class History:
         self._earlier_steps, self._earlier_seconds = 0, 0.0
         self._is_watched = device.type != "cuda" or callback is not None or progress
         self._start, self._start_event = time.perf_counter(), None if self._is_watched else _event()
-        self._read: list[Step] = []
+        self._read = Steps()
         self._unread: list[_Unread] = []
         self._scored: list[tuple[str, Tensor, Tensor]] = []
         self._candidates: list[Candidate] = []
@@ -99,7 +122,7 @@ class History:
         if self._is_watched:
             self.read()
 
-    def read(self) -> list[Step]:
+    def read(self) -> Steps:
         """All steps so far."""
         unread, self._unread = self._unread, []
         numbers = iter(torch.cat([step.measured.values for step in unread]).tolist() if unread else [])
@@ -119,7 +142,7 @@ class History:
         return self._read
 
     @property
-    def finished_steps(self) -> list[Step]:
+    def finished_steps(self) -> Steps:
         """The steps that have been read."""
         return self._read
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,16 @@ from torch_geometric.data import Data
 
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
+from graphmend.graph.checks import is_finite
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
-from graphmend.io.files import digest, read_header, read_safetensors, write_safetensors
+from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
+from graphmend.graph.sequences import edge_sequences, merged, removed_entries
+from graphmend.results.display import html_table
 from graphmend.results.fingerprint import fingerprint_of
+from graphmend.results.patch_file import as_json, read_patch, with_prefix, write_patch
 
-FORMAT = "graphmend-patch-5"
+__all__ = ["Patch", "as_bits"]
+
 _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -32,6 +37,8 @@ class Patch:
 
     Args:
         before: Fingerprint of the graph the patch belongs to.
+        nodes: Its number of nodes.
+        edges: Its number of stored edge entries.
         rows: Changed feature rows.
         bits: Exclusive or of those rows' bits.
         removed: Positions of the removed edges, ascending.
@@ -39,9 +46,12 @@ class Patch:
         added_attributes: The same of the added edges.
         weight_bits: Exclusive or of the bits of ``edge_weight`` of the edges that stay, if one of them changes.
         new_weights: The ``edge_weight`` of the mended graph, if the original has none.
+        removed_sequences: What lists and NumPy arrays with one entry per edge had for the removed edges.
     """
 
     before: str
+    nodes: int
+    edges: int
     rows: Tensor
     bits: Tensor
     removed: Tensor
@@ -49,6 +59,7 @@ class Patch:
     added_attributes: dict[str, Tensor] = field(default_factory=dict)
     weight_bits: Tensor | None = None
     new_weights: Tensor | None = None
+    removed_sequences: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def make(
@@ -63,13 +74,12 @@ class Patch:
             added: Edges that come, ``(2, m)``.
             edge_weight: New weights, one per edge of the mended graph: those that stay, then those that come.
         """
-        before, after = _as_bits(data.x), _as_bits(x)
+        before, after = as_bits(data.x), as_bits(x)
         bits = torch.bitwise_xor(before, after, out=empty_like(after))
         rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
         attributes, new = edge_attributes(data), attributes_of_added(data, added)
-        weight_bits, new_weights = None, None
+        weight_bits, new_weights, stays = None, None, _stays(data, removed)
         if edge_weight is not None:
-            stays = _stays(data, removed)
             total = int(stays.sum()) + added.size(1)
             require(
                 tuple(edge_weight.shape) == (total,),
@@ -83,6 +93,8 @@ class Patch:
                 weight_bits = _changed_bits(data.edge_weight[stays], old)
         patch = cls(
             before=fingerprint_of(data),
+            nodes=x.size(0),
+            edges=stays.numel(),
             rows=rows,
             bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
             removed=removed,
@@ -90,15 +102,24 @@ class Patch:
             added_attributes=new,
             weight_bits=weight_bits,
             new_weights=new_weights,
+            removed_sequences={
+                name: removed_entries(value, ~stays.cpu().numpy(), bounds)
+                for name, (value, bounds) in edge_sequences(data).items()
+            },
         )
         return patch, patch._apply(data, x.detach())
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
-        _require_same(
-            fingerprint_of(data), self.before, "was made for another graph; apply it to the graph it came from"
-        )
-        return self._apply(data, self._flip(data.x))
+        otherwise = "was made for another graph; apply it to the graph it came from"
+        _require_same(fingerprint_of(data), self.before, otherwise)
+        require(self._fits_original(data), f"this patch (graph {self.before[:12]}) {otherwise}")
+        out = self._apply(data, self._flip(data.x))
+        for name in ("x", "edge_weight"):
+            numbers = out.get(name)
+            is_sound = numbers is None or numbers.numel() == 0 or is_finite(numbers) or not is_finite(data[name])
+            require(is_sound, f"this patch is damaged: with it {name} is not finite; mend again")
+        return out
 
     def revert(self, data: Data) -> Data:
         """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
@@ -117,12 +138,34 @@ class Patch:
             set_edge_attribute(out, name, full)
         if self.new_weights is not None:
             del out.edge_weight
+        regroup(out, {*self.removed_attributes, "edge_weight"})
         _require_same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
+        self._put_sequences_back(out, ~old.cpu().numpy(), otherwise)
         return out
+
+    def _put_sequences_back(self, out: Data, is_removed: Any, otherwise: str) -> None:
+        bounds = edge_bounds(out)
+        for name, removed in self.removed_sequences.items():
+            pieces = bounds.tolist() if bounds is not None and is_per_graph(out, name) else None
+            try:
+                out[name] = merged(out.get(name), removed, is_removed, pieces)
+            except GraphMendError as error:
+                raise GraphMendError(f"this patch {otherwise} (in its {name!r} {error})") from error
+
+    def _fits_original(self, data: Data) -> bool:
+        """The same about the graph before; the fingerprint is no protection from somebody who wants it to fit."""
+        bits, removed = as_bits(data.x), self.removed.to(data.x.device)
+        return (
+            (self.nodes, self.edges) == (bits.size(0), data.edge_index.size(1))
+            and (bits.dtype, bits.shape[1:]) == (self.bits.dtype, self.bits.shape[1:])
+            and _kinds(edge_attributes(data)) == _kinds(self.removed_attributes)
+            and torch.equal(data.edge_index[:, removed], self.removed_edges().to(data.x.device))
+            and set(edge_sequences(data)) == set(self.removed_sequences)
+        )
 
     def _fits(self, data: Data) -> bool:
         """Whether there is a place for everything; that all is what it was shows in the fingerprint."""
-        bits, total = _as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
+        bits, total = as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
         edges = edge_attributes(data, self.removed_attributes)
         return (
             total >= self.num_removed
@@ -140,13 +183,14 @@ class Patch:
             return self.weight_bits is None or self.weight_bits.numel() == kept
         new = self.new_weights.to(data.x.device)
         alike = isinstance(weight, Tensor) and (weight.dtype, weight.shape) == (new.dtype, new.shape)
-        return alike and torch.equal(_as_bits(weight), _as_bits(new))
+        return alike and torch.equal(as_bits(weight), as_bits(new))
 
     def _apply(self, data: Data, x: Tensor) -> Data:
         out = self._with_flipped_weights(with_edge_changes(data, self.removed, self.added_attributes))
         out.x = x
         if self.new_weights is not None:
             out.edge_weight = self.new_weights.to(x.device, copy=True)
+            regroup(out, {*self.added_attributes, "edge_weight"})
         return out
 
     def _with_flipped_weights(self, data: Data) -> Data:
@@ -155,18 +199,14 @@ class Patch:
             return data
         out = copy.copy(data)
         out.edge_weight = data.edge_weight.detach().clone()
-        _as_bits(out.edge_weight)[: self.weight_bits.numel()] ^= self.weight_bits.to(data.x.device)
+        as_bits(out.edge_weight)[: self.weight_bits.numel()] ^= self.weight_bits.to(data.x.device)
         return out
 
     def _flip(self, x: Tensor) -> Tensor:
         out = x.detach().clone()
-        bits, rows = _as_bits(out), self.rows.to(x.device)
+        bits, rows = as_bits(out), self.rows.to(x.device)
         bits[rows] ^= self.bits.to(x.device)
         return out
-
-    @property
-    def _added(self) -> Tensor:
-        return self.added_attributes["edge_index"]
 
     @property
     def num_removed(self) -> int:
@@ -176,7 +216,7 @@ class Patch:
     @property
     def num_added(self) -> int:
         """Stored edge entries added."""
-        return self._added.size(0)
+        return self.added_attributes["edge_index"].size(0)
 
     @property
     def num_rows(self) -> int:
@@ -191,12 +231,41 @@ class Patch:
         return 0 if self.weight_bits is None else int((self.weight_bits != 0).sum())
 
     def summary(self) -> str:
-        """One sentence for people."""
+        """One line for people."""
         weights = f", {self.num_weights} edge weights changed" if self.num_weights else ""
         return (
             f"{self.num_rows} feature rows changed, {self.num_removed} edge entries removed, "
             f"{self.num_added} added{weights} (graph {self.before[:12]})"
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        changes = (self.num_rows, self.num_removed, self.num_added)
+        return not any(changes) and self.weight_bits is None and self.new_weights is None
+
+    def __repr__(self) -> str:
+        return f"Patch({self.summary()})"
+
+    def _repr_html_(self) -> str:
+        counts = {
+            "feature rows changed": f"{self.num_rows} of {self.nodes}",
+            "edge entries removed": f"{self.num_removed} of {self.edges}",
+            "edge entries added": self.num_added,
+            "edge weights changed": self.num_weights,
+        }
+        return html_table("Patch", counts.items(), note=f"for the graph {self.before[:12]}")
+
+    def removed_edges(self) -> Tensor:
+        """The removed edges as PyG stores edges, ``(2, K)``: source and target of every entry of the edge list.
+
+        An edge that is stored in both directions, as in an undirected graph, is listed twice, once per direction.
+        """
+        return self.removed_attributes["edge_index"].t().contiguous()
+
+    def added_edges(self) -> Tensor:
+        """The added edges in the same form as :meth:`removed_edges`, ``(2, K)``."""
+        return self.added_attributes["edge_index"].t().contiguous()
 
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
@@ -205,38 +274,34 @@ class Patch:
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
         weights = {"weight_bits": self.weight_bits, "new_weights": self.new_weights}
         tensors |= {name: value for name, value in weights.items() if value is not None}
-        header = {"format": FORMAT, "before": self.before, "summary": self.summary()}
-        header["checksum"] = digest(tensors, self.before)
-        write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+        sequences = {name: as_json(name, value) for name, value in self.removed_sequences.items()}
+        write_patch(path, tensors, self.before, self.nodes, self.edges, sequences, self.summary())
 
     @classmethod
     def load(cls, path: str | Path) -> Patch:
-        """Read a patch written by :meth:`save`."""
-        tensors, metadata = read_safetensors(path)
-        try:
-            written = {"kind": "GraphMend patch", "written_by": "Patch.save", "remedy": "mend again"}
-            header = read_header(path, metadata, FORMAT, **written)
-            whole = header["checksum"] == digest(tensors, str(header["before"]))
-            require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
-            return cls(
-                before=header["before"],
-                rows=tensors["rows"],
-                bits=tensors["bits"],
-                removed=tensors["removed"],
-                removed_attributes=_with_prefix(tensors, "removed."),
-                added_attributes=_with_prefix(tensors, "added."),
-                weight_bits=tensors.get("weight_bits"),
-                new_weights=tensors.get("new_weights"),
-            )
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise GraphMendError(f"the patch {path} is incomplete ({error}); write it again") from error
+        """Read a patch written by :meth:`save`; one that could not fit any graph is refused."""
+        tensors, header = read_patch(path)
+        return cls(
+            before=header["before"],
+            nodes=header["nodes"],
+            edges=header["edges"],
+            rows=tensors["rows"],
+            bits=tensors["bits"],
+            removed=tensors["removed"],
+            removed_attributes=with_prefix(tensors, "removed."),
+            added_attributes=with_prefix(tensors, "added."),
+            weight_bits=tensors.get("weight_bits"),
+            new_weights=tensors.get("new_weights"),
+            removed_sequences=header["sequences"],
+        )
 
 
 def _require_same(actual: str, expected: str, otherwise: str) -> None:
     require(actual == expected, f"this patch (graph {expected[:12]}) {otherwise} (this one is {actual[:12]})")
 
 
-def _as_bits(x: Tensor) -> Tensor:
+def as_bits(x: Tensor) -> Tensor:
+    """The same memory read as whole numbers."""
     return x.view(_INTEGER[x.element_size()])
 
 
@@ -247,13 +312,9 @@ def _stays(data: Data, removed: Tensor) -> Tensor:
 
 
 def _changed_bits(before: Tensor, after: Tensor) -> Tensor | None:
-    bits = _as_bits(before.contiguous()) ^ _as_bits(after.contiguous())
+    bits = as_bits(before.contiguous()) ^ as_bits(after.contiguous())
     return bits if bool((bits != 0).any()) else None
 
 
 def _kinds(attributes: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:
     return {name: (value.dtype, value.shape[1:]) for name, value in attributes.items()}
-
-
-def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.results.patch import Patch
@@ -28,17 +27,15 @@ ERROR = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """The version of the graph that was not returned.
+    """The version of the graph that was not returned; its patch makes it from the caller's graph.
 
     Args:
-        data: The graph.
         logits: The model's output on it.
         patch: The change from the caller's graph to it.
         is_change: Whether it has the change that was considered, and the one that was returned has not.
         menders: Names of the menders that led to it.
     """
 
-    data: Data
     logits: Tensor
     patch: Patch
     is_change: bool

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from graphmend.results.display import html_table
+
 __all__ = ["APPLIED", "LEFT_ALONE", "PARTLY", "Evidence", "Verdict"]
 
 APPLIED = "applied"
@@ -33,9 +35,21 @@ class Evidence:
         """Whether the number is on the side that speaks for mending."""
         return self.value >= self.threshold if self.above else self.value <= self.threshold
 
+    @property
+    def _wanted(self) -> str:
+        return f"{'at least' if self.above else 'at most'} {self.threshold:.3g}"
+
+    @property
+    def _word(self) -> str:
+        return "holds" if self.holds else "fails"
+
     def __str__(self) -> str:
-        wanted = "at least" if self.above else "at most"
-        return f"{self.name} {self.value:.3g} ({'holds' if self.holds else 'fails'}: {wanted} {self.threshold:.3g})"
+        return f"{self.name} {self.value:.3g} ({self._word}: {self._wanted})"
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """A row of a table: what, how much, how much it had to be, and whether it was."""
+        return self.name, f"{self.value:.3g}", self._wanted, self._word
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,13 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.sentence
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Verdict({self.sentence})", *(f"  {item}" for item in self.evidence)])
+
+    def _repr_html_(self) -> str:
+        rows = [item.cells for item in self.evidence]
+        return html_table("Verdict", rows, ("evidence", "measured", "for mending", "") if rows else (), self.sentence)
 
     def summary(self) -> dict[str, Any]:
         """The verdict, ready for JSON."""

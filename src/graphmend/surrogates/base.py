@@ -37,6 +37,18 @@ class Surrogate(ABC):
         """The loss."""
         return torch.stack(list(self.terms(model, data, generator).values())).sum()
 
+    def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Surrogate:
+        """The loss to use on a graph, for losses that learn something about it first; the others are used as they are.
+
+        Adapters call it once, before the graph is changed.
+
+        Args:
+            model: The frozen model.
+            data: The graph; model and graph are left as they were.
+            seed: Seed of everything random.
+        """
+        return self
+
     def signature(self) -> Hashable:
         """What tells losses apart that run other code; results of trials are kept under it.
 
@@ -67,6 +79,10 @@ class Sum(Surrogate):
 
     parts: tuple[Surrogate, ...]
 
+    def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Sum:
+        """The sum of the prepared parts."""
+        return Sum(tuple(part.prepare(model, data, seed) for part in self.parts))
+
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The terms of all parts; equal names add up."""
         total: dict[str, Tensor] = {}
@@ -85,6 +101,10 @@ class Scaled(Surrogate):
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.factor), f"a surrogate's factor must be finite (got {self.factor})")
+
+    def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Scaled:
+        """The prepared part, scaled."""
+        return Scaled(self.factor, self.part.prepare(model, data, seed))
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The terms of the part, scaled."""

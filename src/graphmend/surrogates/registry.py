@@ -7,12 +7,34 @@ from collections.abc import Callable
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError, choose
+from graphmend.errors import GraphMendError, choose, require
+from graphmend.surrogates.adgcl import ADGCL
 from graphmend.surrogates.base import Backbone, Custom, Surrogate
 from graphmend.surrogates.contrastive import Contrastive
+from graphmend.surrogates.entropy import Entropy
+from graphmend.surrogates.reconstruction import Reconstruction
 
-SURROGATES: dict[str, type[Surrogate]] = {"contrastive": Contrastive}
-"""Those that can be made by name alone; :class:`Supervised` needs a mask, :class:`Moments` a source card."""
+SURROGATES: dict[str, type[Surrogate]] = {
+    "adgcl": ADGCL,
+    "contrastive": Contrastive,
+    "entropy": Entropy,
+    "reconstruction": Reconstruction,
+}
+"""Those that can be made by name alone."""
+
+NEEDS = {
+    "moments": "a source card; pass Moments(graphmend.card(model, train_data))",
+    "slaps": "an auto-encoder that has seen the training graph; pass SLAPS.fit(train_data)",
+    "supervised": "a mask of the nodes whose labels may be used; pass Supervised(mask)",
+}
+"""What the others need, by the name that somebody may try."""
+
+
+def surrogate_class(name: str) -> type[Surrogate]:
+    """The class of a surrogate that can be made by name alone."""
+    is_known = name in SURROGATES or name not in NEEDS
+    require(is_known, f"the surrogate {name!r} cannot be made by name: it needs {NEEDS.get(name)}")
+    return choose("surrogate", name, SURROGATES)
 
 
 def surrogate_of(spec: Surrogate | str | Callable[[Backbone, Data], Tensor]) -> Surrogate:
@@ -20,7 +42,7 @@ def surrogate_of(spec: Surrogate | str | Callable[[Backbone, Data], Tensor]) -> 
     if isinstance(spec, Surrogate):
         return spec
     if isinstance(spec, str):
-        return choose("surrogate", spec, SURROGATES)()
+        return surrogate_class(spec)()
     if callable(spec):
         return Custom(spec)
     raise GraphMendError(f"a surrogate is a Surrogate, a name or a function (model, data) -> scalar (got {spec!r})")

@@ -1,0 +1,75 @@
+"""Run the caller's model once more, after an adapter has returned."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.errors import require
+from graphmend.frozen import FrozenGNN
+from graphmend.results.fingerprint import fingerprint_of_model
+
+__all__ = ["Rerun"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rerun:
+    """How a result runs the model later, for what is not computed unless somebody asks for it.
+
+    The model belongs to the caller, who may train it further meanwhile. Its fingerprint tells, and then there is an
+    error instead of numbers that mean something else.
+
+    Args:
+        model: The caller's model.
+        fingerprint: That of the model when the graph was mended.
+        dtype: The type of the features then.
+        device: Where they were then.
+        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
+        seed: Seed of everything random.
+        mode: ``"auto"`` or ``"eager"``.
+    """
+
+    model: nn.Module
+    fingerprint: str
+    dtype: torch.dtype
+    device: torch.device
+    embedding: str | None
+    seed: int
+    mode: str
+
+    @classmethod
+    def of(cls, model: nn.Module, x: Tensor, embedding: str | None, seed: int, mode: str) -> Rerun:
+        """For a model as it is now, and features of the type and on the device of ``x``."""
+        return cls(model, fingerprint_of_model(model), x.dtype, x.device, embedding, seed, mode)
+
+    def logits(self, data: Data) -> Tensor:
+        """The output of the caller's model on a graph; the model is left as it was."""
+        data = self._converted(data)
+        with self._frozen(self.model, data) as frozen, torch.no_grad():
+            return frozen.predict(data)
+
+    def embedding_of(self, data: Data, model: nn.Module, weights_count: bool = False) -> Tensor:
+        """Z of the caller's model, or of an adapter's copy of it, on a graph; the model is left as it was.
+
+        Args:
+            data: The graph.
+            model: The model.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
+        """
+        data = self._converted(data)
+        with self._frozen(model, data) as frozen, torch.no_grad(), frozen.on(data, weights_count=weights_count):
+            return frozen.embed(data.x, data.edge_index)
+
+    def _frozen(self, model: nn.Module, data: Data) -> FrozenGNN:
+        same = model is not self.model or fingerprint_of_model(model) == self.fingerprint
+        require(same, "the model has changed since the graph was mended; ask for this before training goes on")
+        return FrozenGNN(model, data, embedding=self.embedding, seed=self.seed, mode=self.mode)
+
+    def _converted(self, data: Data) -> Data:
+        out = copy.copy(data).to(self.device)
+        out.x = out.x.to(self.dtype)
+        return out

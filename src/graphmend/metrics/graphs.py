@@ -1,0 +1,116 @@
+"""What a graph looks like beside the clean one: homophily, similarity of neighbours, and edges that came or went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.errors import require
+
+__all__ = ["GraphStats", "graph_stats"]
+
+_NUMBERS = 1 << 24  # numbers of both ends of some edges that are compared at a time
+
+
+@dataclass(frozen=True)
+class GraphStats:
+    """Statistics of a graph; ``None`` where there is nothing to compute them from.
+
+    Edges are the stored entries: an undirected edge counts twice. An edge of weight 0 is not there.
+    """
+
+    edges: int  #: number of edges
+    homophily: float | None  #: share of the edges whose ends have the same label, among those with labels at both ends
+    feature_similarity: float | None  #: mean cosine of the features of both ends
+    edges_added: int | None = None  #: edges that the clean graph does not have
+    edges_removed: int | None = None  #: edges of the clean graph that are not there
+    adversarial_removed: float | None = None  #: share of the edges added by an attack that are gone
+    clean_removed: float | None = None  #: share of the clean edges that the attack had left and that are gone
+
+
+@torch.no_grad()
+def graph_stats(data: Data, clean: Data | None = None, attacked: Data | None = None) -> GraphStats:
+    """Statistics of a graph, alone or beside the clean graph and the attacked graph that it was mended from.
+
+    Args:
+        data: The graph. Homophily needs its labels ``y``; a negative label stands for none.
+        clean: The same nodes with the edges before an attack.
+        attacked: The same nodes with the edges after the attack.
+
+    Example:
+        >>> path = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 0, 1]))
+        >>> graph_stats(path).homophily
+        0.5
+    """
+    require(attacked is None or clean is not None, "give the clean graph, too: it tells which edges were attacked")
+    nodes = data.x.size(0)
+    for name, other in {"clean": clean, "attacked": attacked}.items():
+        if other is not None:
+            require(
+                other.x.size(0) == nodes,
+                f"the {name} graph has {other.x.size(0)} nodes but the graph {nodes}; give versions of one graph",
+            )
+    edge_index = _existing(data)
+    stats = GraphStats(
+        edges=edge_index.size(1),
+        homophily=_homophily(edge_index, data.get("y")),
+        feature_similarity=_similarity(edge_index, data.x),
+    )
+    if clean is None:
+        return stats
+    own, before = _keys(data), _keys(clean)
+    stats = replace(stats, edges_added=_missing(own, before), edges_removed=_missing(before, own))
+    if attacked is None:
+        return stats
+    after = _keys(attacked)
+    is_clean = torch.isin(after, before)
+    return replace(
+        stats,
+        adversarial_removed=_share_missing(after[~is_clean], own),
+        clean_removed=_share_missing(after[is_clean], own),
+    )
+
+
+def _existing(data: Data) -> Tensor:
+    weight = data.get("edge_weight")
+    edge_index: Tensor = data.edge_index if weight is None else data.edge_index[:, weight != 0]
+    return edge_index
+
+
+def _keys(data: Data) -> Tensor:
+    """Each edge as one number, without repetitions, on the CPU."""
+    source, target = _existing(data).long().cpu()
+    keys: Tensor = torch.unique(source * data.x.size(0) + target)
+    return keys
+
+
+def _missing(keys: Tensor, other: Tensor) -> int:
+    return int((~torch.isin(keys, other)).sum())
+
+
+def _share_missing(keys: Tensor, other: Tensor) -> float | None:
+    return _missing(keys, other) / keys.numel() if keys.numel() else None
+
+
+def _homophily(edge_index: Tensor, y: Tensor | None) -> float | None:
+    if y is None:
+        return None
+    source, target = y.reshape(-1)[edge_index]
+    known = (source >= 0) & (target >= 0)
+    return float((source == target)[known].double().mean()) if bool(known.any()) else None
+
+
+def _similarity(edge_index: Tensor, x: Tensor) -> float | None:
+    edges = edge_index.size(1)
+    if edges == 0:
+        return None
+    norm = torch.linalg.vector_norm(x.double(), dim=1)
+    total, size = 0.0, max(1, _NUMBERS // max(1, x.size(1)))
+    for source, target in zip(*(end.split(size) for end in edge_index), strict=True):
+        product = torch.linalg.vecdot(x[source].double(), x[target].double())
+        lengths = norm[source] * norm[target]
+        total += float((product / lengths.masked_fill(lengths == 0, torch.inf)).sum())
+    return total / edges

@@ -1,0 +1,75 @@
+"""Results as columns of numbers, and as pandas data frames."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmend.errors import GraphMendError
+from graphmend.results.patch import as_bits
+from graphmend.results.questions import predicted
+
+if TYPE_CHECKING:
+    from graphmend.results.adaptation import Adaptation
+    from graphmend.results.history import Step
+    from graphmend.results.patch import Patch
+
+__all__ = ["frame", "needed", "node_columns", "step_columns"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def needed(module: str, purpose: str, install: str) -> Any:
+    """An optional module, imported when it is needed; an error says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise GraphMendError(f"{purpose} needs {module.split('.')[0]} ({error}); {install}") from error
+
+
+def frame(columns: Mapping[str, Any]) -> Any:
+    """A pandas ``DataFrame``."""
+    return needed("pandas", "a data frame", "install it with: pip install pandas").DataFrame(dict(columns))
+
+
+def step_columns(steps: Sequence[Step]) -> dict[str, list[Any]]:
+    """One entry per step; a part of the loss that a step does not have is NaN."""
+    names = dict.fromkeys(name for step in steps for name in step.terms)
+    own = ("index", "kind", "loss", "gradient_norm", "flipped", "seconds")
+    columns = {name: [getattr(step, name) for step in steps] for name in own}
+    return columns | {f"loss_{name}": [step.terms.get(name, float("nan")) for step in steps] for name in names}
+
+
+def node_columns(result: Adaptation) -> dict[str, Array]:
+    """One entry per node: predictions before and after, how far its features moved, and edges that point at it.
+
+    The feature change is the Euclidean norm of the difference. Edges are counted as they are stored, at their targets:
+    what a node with ``edges_removed`` 3 lost are three messages.
+    """
+    patch, nodes = result.patch, result.patch.nodes
+    before, after = predicted(result.before), predicted(result.logits)
+    columns = {
+        "node": torch.arange(nodes),
+        "before": before,
+        "after": after,
+        "changed": before != after,
+        "feature_change": feature_change(patch, result.data.x),
+        "edges_removed": torch.bincount(patch.removed_edges()[1], minlength=nodes),
+        "edges_added": torch.bincount(patch.added_edges()[1], minlength=nodes),
+    }
+    return {name: value.cpu().numpy() for name, value in columns.items()}
+
+
+def feature_change(patch: Patch, x: Tensor) -> Tensor:
+    """The distance of each feature row of a mended graph from what it was, in float64."""
+    rows = patch.rows.to(x.device)
+    after = x.detach()[rows]
+    before = (as_bits(after) ^ patch.bits.to(x.device)).view(x.dtype)
+    out = torch.zeros(x.size(0), dtype=torch.float64, device=x.device)
+    out[rows] = (after.double() - before.double()).norm(dim=1)
+    return out

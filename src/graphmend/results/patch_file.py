@@ -1,0 +1,172 @@
+"""Patches on disk. A file may come from anybody: what could not fit any graph is refused when it is read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmend.errors import GraphMendError, require
+from graphmend.io.files import digest, read_header, read_safetensors, write_safetensors
+
+__all__ = ["FORMAT", "as_json", "read_patch", "with_prefix", "write_patch"]
+
+FORMAT = "graphmend-patch-6"
+BITS = (torch.uint8, torch.int16, torch.int32, torch.int64)
+MOST = 2**62  # of nodes or edges, which are counted in 64 bits
+_WRITTEN = {"kind": "GraphMend patch", "written_by": "Patch.save", "remedy": "mend again"}
+
+
+def write_patch(
+    path: str | Path,
+    tensors: Mapping[str, Tensor],
+    before: str,
+    nodes: int,
+    edges: int,
+    sequences: Mapping[str, Any],
+    summary: str,
+) -> None:
+    """Write the parts of a patch as safetensors with a JSON header, atomically."""
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    header: dict[str, Any] = {"format": FORMAT, "before": before, "nodes": nodes, "edges": edges}
+    header |= {"sequences": sequences, "summary": summary}
+    header["checksum"] = digest(tensors, _signed(header))
+    write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+
+def read_patch(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the header of a patch, whole and without contradictions."""
+    tensors, metadata = read_safetensors(path)
+    try:
+        header = read_header(path, metadata, FORMAT, **_WRITTEN)
+        whole = header["checksum"] == digest(tensors, _signed(header))
+        require(whole, f"the patch {path} is damaged: its checksum does not fit; write it again")
+        problem = _problem(tensors, header)
+    except GraphMendError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise GraphMendError(f"the patch {path} is incomplete ({error!r:.80}); write it again") from error
+    require(problem is None, f"the patch {path} fits no graph: {problem}; mend again")
+    return tensors, header
+
+
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def as_json(name: str, value: Any) -> Any:
+    """A sequence in the types that JSON returns as they were."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        value = value.tolist()
+    plain = value is None or type(value) in (str, int, float, bool, list)
+    require(
+        plain,
+        f"a patch file cannot keep the {name} of the removed edges, of type {type(value).__name__}; "
+        "keep it as a tensor, or as numbers or text",
+    )
+    return [as_json(name, item) for item in value] if isinstance(value, list) else value
+
+
+def _signed(header: Mapping[str, Any]) -> str:
+    """What the checksum covers besides the tensors."""
+    return json.dumps([header[key] for key in ("before", "nodes", "edges", "sequences")])
+
+
+def _problem(tensors: dict[str, Tensor], header: Mapping[str, Any]) -> str | None:
+    """What cannot be true of any graph, if there is something; nothing is computed from what has not been checked."""
+    before, nodes, edges = header["before"], header["nodes"], header["edges"]
+    if not isinstance(before, str) or re.fullmatch("[0-9a-f]{64}", before) is None:
+        return "its fingerprint is not one"
+    whole = type(nodes) is int and type(edges) is int
+    if not whole or not 0 < nodes < MOST or not 0 <= edges < MOST:
+        return f"it is for {str(nodes)[:20]} nodes and {str(edges)[:20]} edges"
+    known = {"rows", "bits", "removed", "weight_bits", "new_weights"}
+    unknown = [name for name in tensors if name not in known and not name.startswith(("removed.", "added."))]
+    if unknown:
+        return f"{unknown[0]!r:.40} means nothing"
+    removed, added = with_prefix(tensors, "removed."), with_prefix(tensors, "added.")
+    return (
+        _problem_of_places("rows", tensors["rows"], nodes)
+        or _problem_of_places("removed", tensors["removed"], edges)
+        or _problem_of_bits(tensors["bits"], tensors["rows"].numel())
+        or _problem_of_attributes(removed, tensors["removed"].numel(), nodes)
+        or _problem_of_attributes(added, None, nodes)
+        or _problem_of_kinds(removed, added)
+        or _problem_of_weights(tensors, removed, added, edges)
+        or _problem_of_sequences(header["sequences"], tensors["removed"].numel())
+    )
+
+
+def _problem_of_places(name: str, places: Tensor, count: int) -> str | None:
+    if places.dtype != torch.long or places.dim() != 1:
+        return f"{name} is {_kind(places)}"
+    if places.numel() and (int(places.min()) < 0 or int(places.max()) >= count):
+        return f"{name} names {int(places.min())} to {int(places.max())}, but there are {count}"
+    if bool((places[1:] <= places[:-1]).any()):
+        return f"{name} is not ascending"
+    return None
+
+
+def _problem_of_bits(bits: Tensor, rows: int) -> str | None:
+    fits = bits.dtype in BITS and bits.dim() == 2 and bits.size(0) == rows and bits.size(1) > 0
+    return None if fits else f"bits is {_kind(bits)} for {rows} rows"
+
+
+def _problem_of_attributes(attributes: dict[str, Tensor], count: int | None, nodes: int) -> str | None:
+    ends = attributes["edge_index"]
+    if ends.dtype != torch.long or ends.dim() != 2 or ends.size(1) != 2:
+        return f"edge_index is {_kind(ends)}"
+    if ends.numel() and (int(ends.min()) < 0 or int(ends.max()) >= nodes):
+        return f"an edge joins the nodes {int(ends.min())} and {int(ends.max())} of {nodes}"
+    for name, value in attributes.items():
+        if value.dim() == 0 or value.size(0) != (ends.size(0) if count is None else count):
+            return f"{name!r:.40} is {_kind(value)}"
+    weight = attributes.get("edge_weight")
+    finite = weight is None or not weight.is_floating_point() or bool(weight.isfinite().all())
+    return None if finite else "an edge weight is not finite"
+
+
+def _problem_of_kinds(removed: dict[str, Tensor], added: dict[str, Tensor]) -> str | None:
+    first, second = ({name: (t.dtype, t.shape[1:]) for name, t in group.items()} for group in (removed, added))
+    return None if first == second else "removed and added edges have different attributes"
+
+
+def _problem_of_weights(
+    tensors: dict[str, Tensor], removed: dict[str, Tensor], added: dict[str, Tensor], edges: int
+) -> str | None:
+    bits, new = tensors.get("weight_bits"), tensors.get("new_weights")
+    kept, old = edges - tensors["removed"].numel(), removed.get("edge_weight")
+    if bits is not None:
+        width = None if old is None else old.element_size()
+        fits = bits.dtype in BITS and bits.shape == (kept,) and bits.element_size() == width
+        if not fits:
+            return f"weight_bits is {_kind(bits)} for {kept} edges"
+    if new is not None:
+        shape = (kept + added["edge_index"].size(0),)
+        if old is not None or not new.is_floating_point() or new.shape != shape or not bool(new.isfinite().all()):
+            return f"new_weights is {_kind(new)} for {shape[0]} edges without weights, or not finite"
+    return None
+
+
+def _problem_of_sequences(sequences: Any, removed: int) -> str | None:
+    """They are lists with one entry per removed edge, or lists of such lists with one per graph."""
+    if not isinstance(sequences, dict):
+        return "its sequences are not listed by name"
+    for name, value in sequences.items():
+        nested = isinstance(value, list) and all(isinstance(piece, list) for piece in value)
+        count = sum(map(len, value)) if nested else math.nan
+        if not isinstance(value, list) or removed not in (len(value), count):
+            return f"{name!r:.40} has not one entry per removed edge"
+    return None
+
+
+def _kind(value: Tensor) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}"

@@ -1,0 +1,50 @@
+"""How unsure the predictions are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.contracts import Backbone
+from graphmend.errors import require
+from graphmend.surrogates.base import Surrogate
+
+__all__ = ["Entropy"]
+
+
+@dataclass(frozen=True)
+class Entropy(Surrogate):
+    r"""The mean entropy of the predictions (Wang et al., "Tent", ICLR 2021, https://arxiv.org/abs/2006.10726).
+
+    .. math:: \mathcal L = - \frac1N \sum_i \sum_c p_{ic} \log p_{ic}, \qquad p_i = \mathrm{softmax}(f(G)_i)
+
+    Takes logits, log-softmax or a single binary logit per node.
+
+    Args:
+        nodes: How many nodes count, the first ones in the order of the graph; all of them when ``None``. The released
+            code of GTrans has 1000.
+
+    Example:
+        >>> from graphmend.nn import GCN
+        >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> Entropy()(GCN(4, 8, 2), data).shape
+        torch.Size([])
+    """
+
+    nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        is_number = self.nodes is None or (isinstance(self.nodes, int) and self.nodes >= 1)
+        require(is_number, f"Entropy's nodes must be a whole number above 0, or None for all (got {self.nodes!r})")
+
+    def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """``entropy``."""
+        logits = model(data.x, data.edge_index, data.get("edge_weight"))[: self.nodes]
+        if logits.dim() == 1 or logits.size(1) == 1:
+            positive = logits.reshape(-1, 1)
+            logits = torch.cat([torch.zeros_like(positive), positive], dim=1)
+        logs = logits.log_softmax(dim=1)
+        return {"entropy": -(logs.exp() * logs).sum(dim=1).mean()}

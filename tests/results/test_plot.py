@@ -1,0 +1,108 @@
+"""The figure of a result; what it looks like was looked at, here is what must be in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+
+import graphmend
+from graphmend import GTrans, Identity, mend
+from graphmend.errors import GraphMendError
+from graphmend.nn import GCN
+from graphmend.results.plot import POINTS, _planes, _sampled
+from graphs import labelled
+from untouched import assert_same, state_of
+
+pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def model() -> GCN:
+    torch.manual_seed(0)
+    return GCN(5, 8, 3)
+
+
+def words(figure: Any) -> str:
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def test_every_panel_has_its_words_and_its_data(tmp_path: Path) -> None:
+    net, data = model(), labelled(40)
+    result = GTrans(steps=10, lr_feature=0.5)(net, data)
+    before, states = "matplotlib.pyplot" in sys.modules, state_of(net, data)
+    figure = result.plot(tmp_path / "new folder" / "figure.png")
+    assert ("matplotlib.pyplot" in sys.modules) == before, "no global state"
+    assert_same(states, state_of(net, data))
+    loss, flips, first, second = figure.axes
+    assert (loss.get_xlabel(), loss.get_ylabel()) == ("step", "surrogate loss")
+    assert [text.get_text() for text in loss.get_legend().get_texts()] == ["feature step", "edge step"]
+    assert np.array_equal(loss.lines[0].get_ydata(), [step.loss for step in result.history])
+    assert flips.get_title() == f"{result.changed.numel()} of 40 predictions changed"
+    assert sum(bar.get_width() for bar in flips.patches) == result.changed.numel() > 0
+    for axes, title in ((first, "Embedding before"), (second, "Embedding after")):
+        assert axes.get_title() == title and axes.get_xlabel() and axes.get_ylabel()
+        assert len(axes.collections[0].get_offsets()) == 40
+        assert len(axes.collections[1].get_offsets()) == result.changed.numel()
+    assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
+    assert result.patch.summary() in words(figure) and "prediction changed" in words(figure)
+    assert (tmp_path / "new folder" / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_gate_shows_its_evidence() -> None:
+    net, data = model(), labelled(40)
+    card = graphmend.card(net, data)
+    data.x = data.x + 2.0
+    result = mend(net, data, card=card)
+    assert result.verdict is not None
+    text = words(result.plot())
+    assert all(str(item) in text for item in result.verdict.evidence)
+    assert result.verdict.sentence[:60] in text.replace("\n", " ")
+
+
+def test_nothing_happened() -> None:
+    figure = Identity()(model(), labelled(40)).plot()
+    assert "0 of 40 predictions changed" in words(figure) and "No steps were taken" in words(figure)
+
+
+def test_the_plane_is_that_of_a_principal_component_analysis() -> None:
+    result = GTrans(steps=10, lr_feature=0.5)(model(), labelled(40))
+    nodes = np.arange(40)
+    points = np.concatenate(_planes(result, nodes))
+    rerun = result.require_rerun()
+    z = torch.cat([rerun.embedding_of(g, result.model) for g in (labelled(40), result.data)]).double().numpy()
+    expected = PCA(2).fit_transform(z)
+    for column in range(2):
+        sign = np.sign(points[0, column] * expected[0, column])
+        np.testing.assert_allclose(points[:, column], sign * expected[:, column], atol=1e-8)
+
+
+def test_an_embedding_of_one_number_has_a_plane_too() -> None:
+    torch.manual_seed(0)
+    figure = GTrans(steps=2)(GCN(5, 1, 2), labelled(20)).plot()
+    assert np.isfinite(figure.axes[2].collections[0].get_offsets()).all()
+
+
+def test_of_many_nodes_some_are_drawn() -> None:
+    chosen = _sampled(3 * POINTS)
+    assert len(chosen) == len(set(chosen.tolist())) == POINTS and (np.diff(chosen) > 0).all()
+    assert _sampled(5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_ending_that_is_no_picture(tmp_path: Path) -> None:
+    with pytest.raises(GraphMendError, match=r"cannot be saved as .*figure\.doc'; end the name with one of .*png"):
+        Identity()(model(), labelled(20)).plot(tmp_path / "figure.doc")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(GraphMendError, match=r"a plot needs matplotlib .*pip install 'graphmend\[plot\]'"):
+        Identity()(model(), labelled(20)).plot()
