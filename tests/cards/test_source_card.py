@@ -23,7 +23,7 @@ from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
 from graphmend.cards.observation import observe, probabilities
 from graphmend.cards.source_card import FORMAT, model_digest, nearest_centroid
-from graphmend.io.files import write_safetensors
+from graphmend.io.files import digest, write_safetensors
 from graphmend.nn import BACKBONES, build
 from graphs import directed, labelled, rng, undirected
 from sample_models import ByData, DenseWeights, Residual, TwoConvs, Wrapped, basic
@@ -370,6 +370,37 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
     with pytest.raises(GraphMendError, match="damaged: its checksum does not fit"):
         SourceCard.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nodes", "many"),
+        ("nodes", True),
+        ("nodes", -3),
+        ("temperature", 0.0),
+        ("temperature", math.nan),
+        ("embedding", 3),
+        ("model", None),
+        ("class_first", torch.ones(OUT + 1, 2)),
+        ("pairs", torch.ones(OUT)),
+        ("edge_grid", torch.tensor(1.0)),
+        ("column_mean", torch.ones(IN, dtype=torch.long)),
+        ("first_std", torch.ones(0)),
+        ("z_mean", 1.5),
+    ],
+)
+def test_parts_that_no_card_has_are_refused(name: str, value: object, tmp_path: Path) -> None:
+    """The checksum is right, so that whoever wrote the file meant it."""
+    card(gcn(), graph()).save(tmp_path / "card")
+    tensors = load_file(tmp_path / "card")
+    numbers = SourceCard.load(tmp_path / "card").parts()[1]
+    tensors.pop(name, None)
+    (tensors if isinstance(value, Tensor) else numbers)[name] = value
+    header = {"format": FORMAT, "numbers": numbers, "checksum": digest(tensors, json.dumps(numbers, sort_keys=True))}
+    write_safetensors(tmp_path / "card", tensors, {"graphmend": json.dumps(header)})
+    with pytest.raises(GraphMendError, match=rf"damaged: .*{name}.* cannot be right; make it again"):
+        SourceCard.load(tmp_path / "card")
 
 
 class Compiled(nn.Module):

@@ -104,6 +104,7 @@ def test_a_header_that_is_itself_a_bomb(tmp_path: Path) -> None:
 def test_more_than_the_free_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "g.npz"
     save_graph(path, Data(x=torch.rand(50, 40), edge_index=torch.tensor([[0], [1]])))
+    monkeypatch.setattr(archives, "SMALL", 0)
     monkeypatch.setattr(archives, "available_memory", lambda device: 1000)
     refused(path, r"would take 7\.8 KiB of memory, but 1\.0 KiB are free; use a larger machine")
 

@@ -47,7 +47,7 @@ def changed(path: Path, model: torch.nn.Module, **changes: Any) -> Path:
         ("batch_norm", True, "has no tensor norms.0"),
         ("dropout", float("nan"), "dropout must be in [0, 1)"),
         ("dropout", {}, "dropout is {}, not of the type float"),
-        ("\x1b[31m", 3, r"gcn has no option '\\x1b[31m'"),
+        ("\x1b[31m", 3, "does not take these options"),
     ],
 )
 def test_options_that_the_tensors_do_not_have(option: str, value: Any, expected: str, tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LARGE = 1 << 30
 """Contents of up to so many bytes are in proportion to a file of any size."""
 
+SMALL = 1 << 24
+"""So many bytes are taken to be free."""
+
 RATIO = 200
 """So many times its own size may a file take beyond that; sparse features, compressed, take about a hundred times."""
 
@@ -40,6 +43,8 @@ def check_size(path: Path, needed: int, remedy: str = STORE_PLAINLY) -> None:
         f"{path} has {_in_words(size)}, but its contents would take {_in_words(needed)} of memory, which is out of "
         f"proportion; {remedy}",
     )
+    if needed <= SMALL:  # asking for the free memory takes longer than reading so little
+        return
     available = available_memory(torch.device("cpu"))
     require(
         needed <= available,

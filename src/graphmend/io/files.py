@@ -168,12 +168,11 @@ def _machine() -> str:
 
 def _remove_abandoned(target: Path) -> None:
     """Remove temporary files for ``target`` whose process on this machine has ended, and those older than a day."""
-    form = re.compile(
-        re.escape(_prefix(target)) + r"([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}" + re.escape(target.suffix)
-    )
-    for entry in os.scandir(target.parent):
-        if (match := form.fullmatch(entry.name)) is None:
-            continue
+    start, end = re.escape(_prefix(target)), re.escape(target.suffix)
+    form = re.compile(start + "([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{8}" + end)
+    with os.scandir(target.parent) as entries:
+        found = [(entry, match) for entry in entries if (match := form.fullmatch(entry.name))]
+    for entry, match in found:
         with suppress(OSError):  # another process may have removed it
             has_ended = match[1] == _machine() and not psutil.pid_exists(int(match[2]))
             if has_ended or time.time() - entry.stat(follow_symlinks=False).st_mtime > DAY:
