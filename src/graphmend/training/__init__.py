@@ -1,5 +1,6 @@
 """Trainers: ``(model, splits) -> model``."""
 
-from graphmend.training.erm import ERM, OPTIMIZERS, risk
+from graphmend.training.base import OPTIMIZERS, Objective, Trainer, risk
+from graphmend.training.erm import ERM
 
-__all__ = ["ERM", "OPTIMIZERS", "risk"]
+__all__ = ["ERM", "OPTIMIZERS", "Objective", "Trainer", "risk"]
