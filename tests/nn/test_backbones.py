@@ -213,7 +213,7 @@ def dense_robust_gcn(model: Any, x: Tensor, edge_index: Tensor, weight: Tensor |
     for_variance = inverse.diag() @ a @ inverse.diag()
 
     def layer(conv: Any, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        mean, variance = F.elu(mean @ conv.mean), torch.relu(variance @ conv.variance)
+        mean, variance = F.elu(mean @ conv.mean.weight.t()), torch.relu(variance @ conv.variance.weight.t())
         return for_mean @ (mean * (-variance).exp()), for_variance @ (variance * (-2 * variance).exp())
 
     *hidden, last = model.convs

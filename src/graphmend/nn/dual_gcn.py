@@ -69,8 +69,8 @@ class DualGCN(nn.Module):
         adjacency = Adjacency.of(edge_index, x.size(0))
         far, weight = self._ppmi(adjacency, edge_index, edge_weight)
         views = (
-            gcn_norm(adjacency, edge_weight, x.dtype),
             gcn_norm(Adjacency.of(far, x.size(0)), weight, x.dtype),
+            gcn_norm(adjacency, edge_weight, x.dtype),
         )
         both = torch.stack([self._encode(x, view) for view in views])
         share: Tensor = self.attention(both).softmax(dim=0)

@@ -26,14 +26,16 @@ class GaussianConvolution(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.mean = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_channels, out_channels)))
-        self.variance = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_channels, out_channels)))
+        self.mean = nn.Linear(in_channels, out_channels, bias=False)
+        self.variance = nn.Linear(in_channels, out_channels, bias=False)
+        for linear in (self.mean, self.variance):
+            nn.init.xavier_uniform_(linear.weight)
 
     def forward(
         self, mean: Tensor, variance: Tensor, for_mean: Propagation, for_variance: Propagation
     ) -> tuple[Tensor, Tensor]:
         """Means and variances of the next layer."""
-        mean, variance = F.elu(mean @ self.mean), F.relu(variance @ self.variance)
+        variance, mean = F.relu(self.variance(variance)), F.elu(self.mean(mean))
         attention = torch.exp(-variance)
         return for_mean(mean * attention), for_variance(variance * attention.square())
 
