@@ -27,11 +27,11 @@ NAMES = {
     """,
     "graphmend.frozen": "FrozenGNN",
     "graphmend.metrics": "METRICS predictions score scores",
-    "graphmend.nn": "APPNP BACKBONES GAT GCN GPR SAGE AirGNN build load_model save_model",
+    "graphmend.nn": "APPNP BACKBONES DualGCN GAT GCN GPR RobustGCN SAGE AirGNN SimPGCN build load_model save_model",
     "graphmend.surrogates": """
         SURROGATES Backbone Contrastive Custom Moments Scaled Sum Supervised Surrogate embed_views surrogate_of
     """,
-    "graphmend.training": "ERM",
+    "graphmend.training": "DANN EERM ERM OPTIMIZERS SRGNN TRAINERS UDAGCN Trainer risk trainer_of",
     "graphmend.transforms": """
         GRBCD PRBCD VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard RandomEdges Shuffle Subgraph View
         edge_similarity view_of

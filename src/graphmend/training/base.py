@@ -21,7 +21,7 @@ from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
 from graphmend.progress import track
 
-__all__ = ["OPTIMIZERS", "Objective", "Trainer", "mean_risk", "on_graph", "risk"]
+__all__ = ["OPTIMIZERS", "Objective", "Trainer", "mean_risk", "outputs", "risk"]
 
 logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
@@ -141,25 +141,27 @@ def risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, F.one_hot(y.long(), 2).to(logits.dtype))
 
 
-def mean_risk(model: nn.Module, graphs: list[Data], task: str) -> Tensor:
+def outputs(function: Callable[..., Tensor], graphs: list[Data]) -> list[Tensor]:
+    """What a model or its ``embed`` makes of each graph; without edge weights it is called without that argument."""
+    weights = [() if data.edge_weight is None else (data.edge_weight,) for data in graphs]
+    return [function(data.x, data.edge_index, *weight) for data, weight in zip(graphs, weights, strict=True)]
+
+
+def mean_risk(logits: list[Tensor], graphs: list[Data], task: str) -> Tensor:
     """:func:`risk` of each graph, averaged over the graphs."""
-    return torch.stack([risk(*_scored_nodes(model, data), task) for data in graphs]).mean()
-
-
-def on_graph(function: Callable[..., Tensor], data: Data) -> Tensor:
-    """What a model or its ``embed`` makes of a graph; without edge weights it is called without that argument."""
-    weights = () if data.edge_weight is None else (data.edge_weight,)
-    return function(data.x, data.edge_index, *weights)
+    parts = [risk(*_scored_nodes(*pair), task) for pair in zip(logits, graphs, strict=True)]
+    return torch.stack(parts).mean()
 
 
 @torch.no_grad()
 def _validate(model: nn.Module, splits: Splits) -> float:
     model.eval()
-    logits, y = zip(*(_scored_nodes(model, data) for data in splits.val), strict=True)
+    pairs = zip(outputs(model, splits.val), splits.val, strict=True)
+    logits, y = zip(*(_scored_nodes(*pair) for pair in pairs), strict=True)
     return score(splits.metric, torch.cat(logits), torch.cat(y))
 
 
-def _scored_nodes(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+def _scored_nodes(logits: Tensor, data: Data) -> tuple[Tensor, Tensor]:
     """Logits and labels of the nodes in the mask."""
     mask = node_mask(data)
-    return on_graph(model, data)[mask], data.y.reshape(-1)[mask]
+    return logits[mask], data.y.reshape(-1)[mask]

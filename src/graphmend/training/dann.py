@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from graphmend.datasets.splits import Splits
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
 from graphmend.errors import require
 from graphmend.nn.layers import GraphConvolution
-from graphmend.training.base import Objective, Trainer, mean_risk, on_graph
+from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.training.targets import (
-    as_at_test,
     check_targets,
     domain_loss,
     embedding_of,
@@ -59,19 +57,18 @@ class DANN(Trainer):
         check_targets(splits)
         model.eval()
         with torch.no_grad():
-            sample = on_graph(embed, splits.train[0])
+            (sample,) = outputs(embed, splits.train[:1])
         classifier = GraphConvolution(sample.size(1), 2).to(sample)
 
-        def scores(data: Data) -> Tensor:
-            hidden = on_graph(embed, data)
-            propagate = gcn_norm(Adjacency.of(data.edge_index, hidden.size(0)), data.edge_weight, hidden.dtype)
+        def domains(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+            hidden = embed(x, edge_index) if edge_weight is None else embed(x, edge_index, edge_weight)
+            propagate = gcn_norm(Adjacency.of(edge_index, hidden.size(0)), edge_weight, hidden.dtype)
             out: Tensor = classifier(reversed_gradient(hidden, self.reversal), propagate)
             return out
 
         def loss(epoch: int) -> Tensor:
-            source = source_rows([scores(data) for data in splits.train], splits)
-            with as_at_test(model):
-                target = torch.cat([scores(data) for data in splits.test])
-            return mean_risk(model, splits.train, splits.task) + domain_loss(source, target)
+            source = source_rows(outputs(domains, splits.train), splits)
+            target = torch.cat(outputs(domains, splits.test))
+            return mean_risk(outputs(model, splits.train), splits.train, splits.task) + domain_loss(source, target)
 
         return Objective(loss, (classifier,))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
 from graphmend.errors import require
-from graphmend.training.base import Objective, Trainer, mean_risk
+from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.training.editors import Editor
 
 __all__ = ["EERM"]
@@ -87,9 +87,8 @@ class EERM(Trainer):
         def risks() -> Tensor:
             """The risk of each view. The editors learn from it."""
             drawn = {editor: editor.draw() for editor in editors}
-            out = torch.stack(
-                [mean_risk(model, [editor.view(drawn[editor]) for editor in view], splits.task) for view in views]
-            )
+            graphs = [[editor.view(drawn[editor]) for editor in view] for view in views]
+            out = torch.stack([mean_risk(outputs(model, view), view, splits.task) for view in graphs])
             reward = out.detach().var()
             if torch.isfinite(reward):  # otherwise the loss is not finite, either, and training ends with that message
                 with torch.enable_grad():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
 from graphmend.errors import require
-from graphmend.training.base import Objective, Trainer, mean_risk
+from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.transforms.views.drop_edge import DropEdge
 
 __all__ = ["ERM"]
@@ -46,6 +46,6 @@ class ERM(Trainer):
             nonlocal graphs
             if self.drop_edge > 0:
                 graphs = [drop(data) for data in (graphs if self.drop_edge_compounds else splits.train)]
-            return mean_risk(model, graphs, splits.task)
+            return mean_risk(outputs(model, graphs), graphs, splits.task)
 
         return Objective(loss)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
 from graphmend.errors import require
-from graphmend.training.base import Objective, Trainer, mean_risk, on_graph
-from graphmend.training.targets import as_at_test, check_targets, embedding_of, source_rows
+from graphmend.training.base import Objective, Trainer, mean_risk, outputs
+from graphmend.training.targets import check_targets, embedding_of, source_rows
 
 __all__ = ["SRGNN"]
 
@@ -52,11 +52,11 @@ class SRGNN(Trainer):
         check_targets(splits)
 
         def loss(epoch: int) -> Tensor:
-            source = source_rows([on_graph(embed, data) for data in splits.train], splits)
-            with as_at_test(model):
-                target = torch.cat([on_graph(embed, data) for data in splits.test])
+            source = source_rows(outputs(embed, splits.train), splits)
+            target = torch.cat(outputs(embed, splits.test))
             sample = torch.randperm(target.size(0), device=target.device)[: source.size(0)]
-            return mean_risk(model, splits.train, splits.task) + self.weight * _cmd(source, target[sample])
+            total = mean_risk(outputs(model, splits.train), splits.train, splits.task)
+            return total + self.weight * _cmd(source, target[sample])
 
         return Objective(loss)
 

@@ -1,20 +1,22 @@
-"""What trainers share that see the test graphs, without labels, while they train."""
+"""What trainers share that see the test graphs, without labels, while they train.
+
+The test graphs go through the model in training mode, like the training graphs. So batch normalisations keep running
+statistics of both, which alone can undo a shift of the features.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import GraphMendError, require
 
-__all__ = ["as_at_test", "check_targets", "domain_loss", "embedding_of", "reversed_gradient", "source_rows"]
+__all__ = ["check_targets", "domain_loss", "embedding_of", "reversed_gradient", "source_rows"]
 
 
 def embedding_of(model: nn.Module, trainer: str) -> Callable[..., Tensor]:
@@ -35,24 +37,6 @@ def check_targets(splits: Splits) -> None:
         len(widths) == 1,
         f"training and test graphs have different numbers of columns ({widths}); give all of them the same features",
     )
-
-
-@contextmanager
-def as_at_test(model: nn.Module) -> Iterator[None]:
-    """Inside, normalisations use and keep their running statistics, as they will for the test graphs later.
-
-    With the statistics of the batch, a shift between training and test graphs would not be seen in training, and the
-    running statistics would become those of a mixture.
-    """
-    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
-    modes = [norm.training for norm in norms]
-    for norm in norms:
-        norm.eval()
-    try:
-        yield
-    finally:
-        for norm, mode in zip(norms, modes, strict=True):
-            norm.train(mode)
 
 
 def source_rows(rows: list[Tensor], splits: Splits) -> Tensor:

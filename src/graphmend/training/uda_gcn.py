@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from graphmend.datasets.splits import Splits
 from graphmend.errors import GraphMendError, require
 from graphmend.nn.dual_gcn import DualGCN
-from graphmend.training.base import Objective, Trainer, mean_risk, on_graph
-from graphmend.training.targets import as_at_test, check_targets, domain_loss, reversed_gradient, source_rows
+from graphmend.training.base import Objective, Trainer, mean_risk, outputs
+from graphmend.training.targets import check_targets, domain_loss, reversed_gradient, source_rows
 
 __all__ = ["UDAGCN"]
 
@@ -72,13 +72,12 @@ class UDAGCN(Trainer):
 
         def loss(epoch: int) -> Tensor:
             rate = min((epoch + 1) / self.epochs, self.reversal)
-            source = source_rows([on_graph(model.embed, data) for data in splits.train], splits)
-            with as_at_test(model):
-                target = torch.cat([on_graph(model.embed, data) for data in splits.test])
+            hidden, target = outputs(model.embed, splits.train), torch.cat(outputs(model.embed, splits.test))
+            total = mean_risk([model.classify(z) for z in hidden], splits.train, splits.task)
+            source = source_rows(hidden, splits)
             domains = 2 * domain_loss(*(classifier(reversed_gradient(z, rate)) for z in (source, target)))
             logs: Tensor = model.classify(target).log_softmax(dim=1)
             entropy = -(logs.exp() * logs).sum(dim=1).mean()
-            total = mean_risk(model, splits.train, splits.task) + domains
-            return total + self.entropy * epoch / self.epochs * entropy
+            return total + domains + self.entropy * epoch / self.epochs * entropy
 
         return Objective(loss, (classifier,))
