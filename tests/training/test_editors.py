@@ -136,8 +136,8 @@ def test_all_candidates_are_the_original_method() -> None:
 
 def losses_of(trainer: EERM, model: GCN, data: Splits, epochs: list[int]) -> list[float]:
     torch.manual_seed(0)
-    loss, helpers = trainer.objective(model, data)
-    assert helpers == ()
+    loss, modules = trainer.objective(model, data)
+    assert modules == ()
     return [float(loss(epoch).detach()) for epoch in epochs]
 
 

@@ -1,6 +1,6 @@
 """Trainers: ``(model, splits) -> model``."""
 
-from graphmend.training.base import OPTIMIZERS, Objective, Trainer, risk
+from graphmend.training.base import OPTIMIZERS, Objective, Trainer, mean_risk, outputs, risk
 from graphmend.training.dann import DANN
 from graphmend.training.eerm import EERM
 from graphmend.training.erm import ERM
@@ -18,6 +18,8 @@ __all__ = [
     "UDAGCN",
     "Objective",
     "Trainer",
+    "mean_risk",
+    "outputs",
     "risk",
     "trainer_of",
 ]

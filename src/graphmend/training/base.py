@@ -34,11 +34,11 @@ class Objective(NamedTuple):
 
     Args:
         loss: The loss of an epoch, counted from 0. It is called with the model in training mode.
-        helpers: Modules that are trained with the model and forgotten afterwards, such as a domain classifier.
+        modules: Modules that are trained with the model and forgotten afterwards, such as a domain classifier.
     """
 
     loss: Callable[[int], Tensor]
-    helpers: tuple[nn.Module, ...] = ()
+    modules: tuple[nn.Module, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +86,8 @@ class Trainer(ABC):
         require(len(parameters) > 0, "the model has no parameter that requires a gradient; unfreeze it to train it")
         best, best_epoch, best_state = -math.inf, 0, {}
         with untouched_rng(self.seed):
-            loss_of, helpers = self.objective(model, splits)
-            parameters += [p for helper in helpers for p in helper.parameters()]
+            loss_of, modules = self.objective(model, splits)
+            parameters += [p for module in modules for p in module.parameters()]
             options: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
             optimizer = OPTIMIZERS[self.optimizer](parameters, **options)
             try:
