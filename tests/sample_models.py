@@ -45,6 +45,10 @@ def seeded(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32, se
     return model
 
 
+SEES_ALL_NODES = ("simp_gcn", "dual_gcn")
+"""Backbones that compare every node with every other, so that copies of a graph are not alike side by side."""
+
+
 def input_of(model: nn.Module, layer: nn.Module, data: Data, call: int = -1) -> Tensor:
     """What ``layer`` is given, seen with a hook of this test's own."""
     seen: list[Tensor] = []

@@ -38,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "gate": {"adapters", "cards", "engine", "frozen", "graph", "results"},
     "metrics": {"frozen", "graph", "surrogates"},
     "datasets": {"engine", "graph", "io", "metrics", "transforms"},
-    "training": {"datasets", "frozen", "metrics", "transforms"},
+    "training": {"datasets", "engine", "frozen", "metrics", "nn", "transforms"},
 }
 """Every room of the library with the rooms that it may know."""
 

@@ -31,12 +31,12 @@ NAMES = {
         METRICS GraphStats PairedTest average_rank cmd compare_paired gradient_correlation graph_stats holm predictions
         score scores transfer
     """,
-    "graphmend.nn": "APPNP BACKBONES GAT GCN GPR SAGE AirGNN build load_model save_model",
+    "graphmend.nn": "APPNP BACKBONES DualGCN GAT GCN GPR RobustGCN SAGE AirGNN SimPGCN build load_model save_model",
     "graphmend.surrogates": """
         ADGCL SLAPS SURROGATES Backbone Contrastive Custom Entropy Moments Reconstruction Scaled Sum Supervised
         Surrogate embed_views surrogate_class surrogate_of
     """,
-    "graphmend.training": "ERM",
+    "graphmend.training": "DANN EERM ERM OPTIMIZERS SRGNN TRAINERS UDAGCN Trainer risk trainer_of",
     "graphmend.transforms": """
         GRBCD PRBCD VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard RandomEdges Shuffle Subgraph View
         edge_similarity view_of

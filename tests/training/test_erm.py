@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 from collections.abc import Callable
 
@@ -201,6 +202,18 @@ def test_drop_edge_draws_a_fresh_mask_of_the_full_list() -> None:
     assert len({tuple(weight.tolist()) for weight in trained}) == 30
     assert data.edge_index is stored
     assert data.edge_weight is None
+
+
+def test_drop_edge_can_compound_as_the_released_code_does() -> None:
+    data, val = graph(0, 50), graph(1, 50)
+    data.edge_index = torch.randint(50, (2, 4000))
+    model = Recorder()
+    ERM(epochs=8, drop_edge=0.3, drop_edge_compounds=True)(model, Splits([data], [val], [val]))
+    trained = [weight for training, weight in model.seen if training and weight is not None]
+    for epoch, weight in enumerate(trained, start=1):
+        assert abs(float(weight.mean()) - 0.7**epoch) < 0.04
+    assert all((later <= earlier).all() for earlier, later in itertools.pairwise(trained))
+    assert len(trained) == 8 and data.edge_weight is None
 
 
 def test_drop_edge_multiplies_the_weights_of_the_graph() -> None:

@@ -6,11 +6,14 @@ For all of them an edge of weight 0 equals the edge not being there, and weight 
 from graphmend.nn.airgnn import AirGNN
 from graphmend.nn.appnp import APPNP
 from graphmend.nn.checkpoint import load_model, save_model
+from graphmend.nn.dual_gcn import DualGCN
 from graphmend.nn.gat import GAT
 from graphmend.nn.gcn import GCN
 from graphmend.nn.gpr import GPR
 from graphmend.nn.registry import BACKBONES, build
+from graphmend.nn.robust_gcn import RobustGCN
 from graphmend.nn.sage import SAGE
+from graphmend.nn.simp_gcn import SimPGCN
 
 __all__ = [
     "APPNP",
@@ -20,6 +23,9 @@ __all__ = [
     "GPR",
     "SAGE",
     "AirGNN",
+    "DualGCN",
+    "RobustGCN",
+    "SimPGCN",
     "build",
     "load_model",
     "save_model",

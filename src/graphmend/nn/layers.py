@@ -40,7 +40,7 @@ def keeps_config(init: Callable[Concatenate[Self, P], None]) -> Callable[Concate
 def check_config(config: dict[str, Any]) -> None:
     """Reject sizes no network can have."""
     for name, value in config.items():
-        if name.endswith("channels") or name in ("hops", "heads"):
+        if name.endswith("channels") or name in ("hops", "heads", "k", "walks", "walk_length"):
             require(value >= 1, f"{name} must be at least 1 (got {value})")
     layers, dropout, alpha = config["num_layers"], config["dropout"], config.get("alpha", 0.0)
     require(layers >= 2, f"num_layers must be at least 2, so that there is a hidden layer to embed with (got {layers})")

@@ -9,10 +9,13 @@ from torch import nn
 from graphmend.errors import GraphMendError, choose
 from graphmend.nn.airgnn import AirGNN
 from graphmend.nn.appnp import APPNP
+from graphmend.nn.dual_gcn import DualGCN
 from graphmend.nn.gat import GAT
 from graphmend.nn.gcn import GCN
 from graphmend.nn.gpr import GPR
+from graphmend.nn.robust_gcn import RobustGCN
 from graphmend.nn.sage import SAGE
+from graphmend.nn.simp_gcn import SimPGCN
 
 BACKBONES: dict[str, type[nn.Module]] = {
     "gcn": GCN,
@@ -21,6 +24,9 @@ BACKBONES: dict[str, type[nn.Module]] = {
     "gpr": GPR,
     "appnp": APPNP,
     "airgnn": AirGNN,
+    "robust_gcn": RobustGCN,
+    "simp_gcn": SimPGCN,
+    "dual_gcn": DualGCN,
 }
 
 
