@@ -1,4 +1,4 @@
-"""Trial runs that show whether edges can fade in a model: weight 1 changes nothing, weight 0 equals the edge removed."""
+"""Can edges fade in a model? Trial runs: weight 1 must change nothing, weight 0 must equal the edge removed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class Outcome(NamedTuple):
 
 
 @torch.no_grad()
-def try_way(way: Way, model: nn.Module, caller: Caller, graph: Data, fresh: Callable[[Data], Data], seed: int) -> Outcome:
+def try_way(
+    way: Way, model: nn.Module, caller: Caller, graph: Data, fresh: Callable[[Data], Data], seed: int
+) -> Outcome:
     """Whether outputs and gradients are right, for edges in any order, as those that are added have.
 
     Every run begins with the same state of the random generators, so that a model that always drops draws the same
@@ -105,7 +107,7 @@ def _difference(pairs: list[tuple[Tensor, Tensor]], plain: Tensor, steep: Tensor
         return "an edge of weight 1 is something else to it than an edge without a weight"
     if not bool((part - zeros).abs().max() <= tolerance):
         return "it does not treat an edge of weight 0 as absent"
-    if coarse and bool(0 < effect) and not bool(effect > 2 * rounding):
+    if coarse and bool(effect > 0) and not bool(effect > 2 * rounding):
         return f"{kind} is too coarse to see what its edges do: use float32"
     # a lost path is off by far more; in half precision a ReLU may switch here and there
     limit = 0.3 if coarse else 1e-2
@@ -141,7 +143,10 @@ def _has_finite_gradient(run: Callable[[Tensor], Tensor], presence: Tensor) -> b
 def why_no_way_can_work(model: nn.Module, run: Callable[[], Tensor]) -> str | None:
     """What is the matter with a model as a whole, as a part of a sentence about it."""
     if is_scripted(model):
-        return "TorchScript hides its layers, and it has no edge_weight that does what edges do: pass the model it was made from"
+        return (
+            "TorchScript hides its layers, and it has no edge_weight that does what edges do: "
+            "pass the model it was made from"
+        )
     if not torch.equal(run(), run()):
         return (
             "it gives different outputs on the same graph, as with dropout that is always on: "

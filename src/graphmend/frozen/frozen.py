@@ -20,9 +20,9 @@ from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
-from graphmend.errors import UnsupportedLayerError, listed, require
+from graphmend.errors import UnsupportedLayerError, listed, require, seed_number
 from graphmend.frozen.call import Caller
-from graphmend.frozen.edge_weights import Way, filtered, why_not
+from graphmend.frozen.edge_weights import Way, filtered
 from graphmend.frozen.embedding import Tap
 from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
@@ -70,7 +70,7 @@ class FrozenGNN:
         self.stacked_views = False  #: whether views went through the model together
         self._data = plain(data)
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
-        self._embedding, self._seed, self._mode = embedding, seed, mode
+        self._embedding, self._seed, self._mode = embedding, seed_number(seed), mode
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -213,7 +213,7 @@ class FrozenGNN:
     def require_edge_weights(self, remedy: str = "edge_steps=0 still works") -> None:
         """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""
         if not self.takes_edge_weights:
-            raise UnsupportedLayerError(why_not(self.module, remedy, self._trials.why_no_edge_weights()))
+            raise UnsupportedLayerError(self._trials.why_no_edge_weights(remedy))
 
     @property
     def width(self) -> int:

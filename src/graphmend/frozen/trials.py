@@ -24,11 +24,12 @@ from graphmend.errors import GraphMendError, require
 from graphmend.frozen.call import LABELS_ARE_KEPT, Caller
 from graphmend.frozen.comparing import is_close
 from graphmend.frozen.edge_trials import Outcome, try_way, why_no_way_can_work
-from graphmend.frozen.edge_weights import Way, filtered, native, ways
+from graphmend.frozen.edge_weights import Way, filtered, native, ways, why_not
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
 from graphmend.frozen.failures import cannot_run, failures_named, first_line
 from graphmend.frozen.first_layer import FirstLayer, find_first_layer, response_of_mean
 from graphmend.frozen.restore import untouched_rng
+from graphmend.frozen.scripted import is_scripted
 from graphmend.frozen.wiring import OwnEmbed, Wiring
 from graphmend.graph.edits import sample, without_edges
 
@@ -172,12 +173,14 @@ class Trials:
     def _outcome(self, way: Way, caller: Caller) -> Outcome:
         return try_way(way, self.model, caller, self.data, self.frozen.fresh, self._seed)
 
-    def why_no_edge_weights(self) -> str | None:
-        """What keeps edges from fading in this model, as a part of a sentence about it; ``None`` if its layers do."""
+    def why_no_edge_weights(self, remedy: str) -> str:
+        """The sentence that says what keeps edges from fading in this model."""
+        tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
         with untouched_rng(self._seed):
             general = why_no_way_can_work(self.model, lambda: self.forward(self.frozen.fresh(self.data)))
-        tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
-        return general or next((reason for reason in reversed(tried) if reason is not None), None)
+        if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer stands in the way as well
+            return f"edges cannot be learned through {type(self.model).__name__} ({general}); {remedy}"
+        return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
     @torch.no_grad()
     def _run_plainly(self) -> None:
