@@ -102,7 +102,8 @@ def test_results_are_those_of_one_after_the_other_and_all_is_as_it_was(make: Cal
 
 def test_models_that_draw_random_numbers_do_not_disturb_each_other() -> None:
     data = make_graph()
-    jobs = [lambda model=seeded(lambda: Noisy(pyg.SAGEConv)): GTrans(steps=2)(model, data, seed=5) for _ in range(2)]
+    models = [seeded(lambda: Noisy(pyg.SAGEConv)) for _ in range(2)]
+    jobs = [lambda model=model: GTrans(steps=2)(model, data, seed=5) for model in models]
     expected, generators = jobs[0](), generator_states()
     for _ in range(ROUNDS):
         for found in together(jobs):

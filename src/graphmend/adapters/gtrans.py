@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -113,9 +114,10 @@ class GTrans(Adapter):
         for name, choices in choices_of.items():
             value = getattr(self, name)
             require(value in choices, f"unknown {name} {value!r}; choose one of {listed(choices)}")
-        if self.time_limit is not None:
-            limit = positive_number("time_limit", self.time_limit) if self.time_limit != math.inf else math.inf
-            object.__setattr__(self, "time_limit", limit)
+        limit = self.time_limit
+        positive = limit is None or (isinstance(limit, Real) and not isinstance(limit, bool) and float(limit) > 0)
+        require(positive, f"time_limit must be a positive number of seconds (got {limit!r})")
+        object.__setattr__(self, "time_limit", None if limit is None else float(limit))
 
     def adapt(self, task: Task) -> Change:
         """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""
