@@ -15,9 +15,10 @@ from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, quantiles, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
-from graphmend.errors import require
+from graphmend.errors import require, seed_number
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain
+from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph
 
 __all__ = ["card", "column_range"]
@@ -51,8 +52,10 @@ def card(
     """
     graphs = [train_data] if isinstance(train_data, Data) else list(train_data)
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
+    seed = seed_number(seed)
     for data in graphs:
         check_graph(data)
+        refuse_sampled(data)
     widths = {data.x.size(1) for data in graphs}
     require(
         len(widths) == 1,
