@@ -32,11 +32,11 @@ ROOMS: dict[str, set[str]] = {
     "nn": {"engine", "io"},
     "transforms": {"engine", "frozen", "graph"},
     "cards": {"engine", "frozen", "graph", "io"},
-    "surrogates": {"cards", "engine", "transforms"},
+    "surrogates": {"cards", "engine", "graph", "transforms"},
     "results": {"engine", "graph", "io"},
     "adapters": {"cards", "engine", "frozen", "graph", "io", "nn", "results", "surrogates", "transforms"},
     "gate": {"adapters", "cards", "engine", "frozen", "graph", "results"},
-    "metrics": set(),
+    "metrics": {"graph"},
     "datasets": {"engine", "graph", "io", "metrics", "transforms"},
     "training": {"datasets", "frozen", "metrics", "transforms"},
 }

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
 from graphmend.io.files import digest, read_header, read_safetensors, write_safetensors
 from graphmend.results.fingerprint import fingerprint_of
@@ -95,6 +96,7 @@ class Patch:
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
+        data = with_edge_index(data)
         _require_same(
             fingerprint_of(data), self.before, "was made for another graph; apply it to the graph it came from"
         )

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.datasets.splits import Splits, node_mask
+from graphmend.datasets.splits import Splits, node_labels, node_mask
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
@@ -138,5 +138,5 @@ def _validate(model: nn.Module, splits: Splits) -> float:
 def _scored_nodes(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
     """Logits and labels of the nodes in the mask; without edge weights the model is called without that argument."""
     weights = () if data.edge_weight is None else (data.edge_weight,)
-    mask = node_mask(data)
-    return model(data.x, data.edge_index, *weights)[mask], data.y.reshape(-1)[mask]
+    mask, labels = node_mask(data), node_labels(data)
+    return model(data.x, data.edge_index, *weights)[mask], labels
