@@ -18,8 +18,9 @@ from graphmend.cards import card
 from graphmend.cli.card_files import card_beside
 from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, device_of, log_to_stderr, reported
 from graphmend.datasets.registry import load
-from graphmend.datasets.splits import Splits, node_mask
+from graphmend.datasets.splits import Splits, node_labels, node_mask
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.graph.labels import count_classes
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import provenance
 from graphmend.metrics import scores
@@ -99,7 +100,7 @@ def _write_card(net: nn.Module, graphs: list[Data], path: Path, seed: int) -> st
 def _scores(net: nn.Module, part: list[Data]) -> dict[str, float]:
     """The scores over all nodes of several graphs that count."""
     logits = [net(data.x, data.edge_index, data.get("edge_weight"))[node_mask(data)] for data in part]
-    return scores(torch.cat(logits), torch.cat([data.y.view(-1)[node_mask(data)] for data in part]))
+    return scores(torch.cat(logits), torch.cat([node_labels(data) for data in part]))
 
 
 def _splits(dataset: str | None, graph: Path | None, seed: int, data_dir: Path | None) -> Splits:
@@ -110,5 +111,7 @@ def _splits(dataset: str | None, graph: Path | None, seed: int, data_dir: Path |
     data = load_graph(graph)
     missing = [name for name in ("y", "train_mask", "val_mask", "test_mask") if data.get(name) is None]
     require(not missing, f"{graph} has no {', '.join(missing)}; training needs labels and all three masks")
-    meta = {"name": graph.name, "classes": int(data.y[data.train_mask | data.val_mask].max()) + 1}
-    return Splits.transductive(data, meta=meta)
+    splits = Splits.transductive(data, meta={"name": graph.name})
+    known = torch.cat([node_labels(splits.train[0]), node_labels(splits.val[0])])
+    splits.meta["classes"] = count_classes(known, data.num_nodes)
+    return splits

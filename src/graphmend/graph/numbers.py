@@ -38,14 +38,14 @@ def check_real(
         hint: What to know about it, for the message.
     """
     if high < math.inf:
-        wanted = f"in [{low:g}, {high:g}]"
+        wanted = f"a number in [{low:g}, {high:g}]"
     elif low > -math.inf:
-        wanted = f"above {low:g}" if above else f"of at least {low:g}"
+        wanted = f"a finite number {'above' if above else 'of at least'} {low:g}"
     else:
-        wanted = ""
-    value = _number(owner, name, Real, optional, f"a finite number {wanted}".rstrip(), hint)
+        wanted = "a finite number"
+    value = _number(owner, name, Real, optional, wanted, hint)
     good = value is None or (math.isfinite(value) and low <= value <= high and not (above and value == low))
-    require(good, _message(owner, name, f"a finite number {wanted}".rstrip(), hint))
+    require(good, _message(owner, name, wanted, hint))
 
 
 def check_whole(owner: object, name: str, low: int = 0, *, optional: bool = False, hint: str = "") -> None:
