@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import require
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
 from graphmend.graph.pairs import pair_of
@@ -47,19 +47,11 @@ def attack_graph(
     Returns:
         A copy of ``data`` with another ``edge_index`` (sorted, both directions).
     """
-    require(0 <= rate <= 1, f"rate must be in [0, 1] (got {rate})")
     data = with_edge_index(data)
     graph = UndirectedGraph.of(data)
     victims = read_mask(victims, graph.num_nodes, "victims").to(data.x.device)
+    known = torch.zeros_like(victims) if known is None else known
+    attack = PRBCD(model, rate=rate, nodes=victims, known=known, block_size=block_size, epochs=epochs, seed=seed)
     near = victims[pair_of(graph.pairs, graph.num_nodes)].any(0)
-    attack = PRBCD(
-        model,
-        budget=math.floor(rate * int(near.sum()) + 1e-9),
-        nodes=victims,
-        known=torch.zeros_like(victims) if known is None else known,
-        block_size=block_size,
-        epochs=epochs,
-        resampling_epochs=max(1, 3 * epochs // 4),
-        seed=seed,
-    )
-    return attack(data)
+    budget = math.floor(attack.rate * int(near.sum()) + 1e-9)
+    return replace(attack, budget=budget, resampling_epochs=max(1, 3 * attack.epochs // 4))(data)
