@@ -16,7 +16,7 @@ from graphmend.errors import GraphMendError, UnsupportedLayerError
 from graphmend.frozen import FrozenGNN
 from graphmend.gate import Gate
 from graphmend.graph.limits import Limits
-from graphmend.mending import mend
+from graphmend.mending import Mend, mend
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.patch import Patch
 from graphmend.results.verdict import Verdict
@@ -30,6 +30,7 @@ __all__ = [
     "GraphMendError",
     "Identity",
     "Limits",
+    "Mend",
     "Patch",
     "SourceCard",
     "UnsupportedLayerError",
