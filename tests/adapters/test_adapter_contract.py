@@ -173,7 +173,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": -1}, r"seed must be a whole number .* \(got -1\)"),
     "mode": ({"mode": "fast"}, "unknown mode 'fast'; choose one of auto, eager"),
     "limits": ({"limits": 3}, r"limits must be a graphmend.Limits \(got int\)"),
-    "a mask that does not fit": ({"limits": Limits(frozen_nodes=torch.ones(3).bool())}, f"bool mask of {N} entries"),
+    "a mask that does not fit": (
+        {"limits": Limits(frozen_nodes=torch.ones(3).bool())},
+        f"one entry per node, {N} in all",
+    ),
 }
 
 

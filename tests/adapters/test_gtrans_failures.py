@@ -328,7 +328,7 @@ def test_bad_settings(arguments: dict[str, Any], said: str) -> None:
         ({"limits": {"frozen_nodes": None}}, r"limits must be a graphmend.Limits \(got dict\)"),
         (
             {"limits": Limits(frozen_nodes=torch.ones(3, dtype=torch.bool))},
-            "frozen_nodes must be a bool mask of 16 entries",
+            "limits.frozen_nodes must have one entry per node, 16 in all",
         ),
         ({"model": None}, r"must be a torch.nn.Module \(got NoneType\)"),
         ({"data": None}, r"must be a torch_geometric.data.Data \(got NoneType\)"),

@@ -23,6 +23,7 @@ from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain, untouched_rng
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
@@ -193,6 +194,7 @@ class Adapter(ABC):
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
             gradient is not finite, the graph is returned unchanged with the reason.
         """
+        data = with_edge_index(data)
         check_graph(data)
         refuse_sampled(data)
         limits = Limits() if limits is None else limits
