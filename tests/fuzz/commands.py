@@ -34,7 +34,10 @@ from graphmend.transforms import VIEWS
 
 LEFT_OUT = {"demo", "fetch", "check", "bench"}
 """Commands that take minutes or need the network."""
-LIKELY = {"graph": 0.97, "model": 0.9, "out": 0.9, "patch": 0.95, "path": 0.9, "json": 0.4, "quiet": 0.3, "epochs": 1.0}
+LIKELY = {"graph": 0.97, "model": 0.97, "out": 0.97, "patch": 0.97, "path": 0.9, "json": 0.4, "quiet": 0.3} | {
+    "epochs": 1.0, "adapter": 1.0, "factory": 0.01, "weights": 0.01, "dataset": 0.02, "device": 0.04, "no_card": 0.1,
+    "questions": 0.2, "labels": 0.1, "verdict_only": 0.1,
+}  # fmt: skip
 """How often an option is given; others are given seldom."""
 FACTORY = """
 from graphmend.nn import GCN
@@ -163,8 +166,8 @@ def odd_labels(rng: random.Random) -> bytes:
     text = ("node,label\n" if rng.random() < 0.5 else "") + "\n".join(rows)
     odd = (
         text, text, text, "", "\n\n", "node,label\n", "0", "0,0,0", "a,b", "0,0\n0,1", "-1,0", "1.5,0", "99999999999,0",
-        "0,99", f"{10**30},1", f"0,{10**30}", "9" * 5000 + ",0", "0;1", '"0","1"', '"0', "\x1b[31m,0", "[bold],0", "٣,1",
-        "0,0\r1,1\r\n", "0,0\x00", "x" * 200_000, "0,0\n" * 5000, "0,0,\n" * 3, "\ufeff0,1", " 0 , 1 ",
+        "0,99", f"{10**30},1", f"0,{10**30}", "9" * 5000 + ",0", "0;1", '"0","1"', '"0', "\x1b[31m,0", "[bold],0",
+        "0,0\r1,1\r\n", "0,0\x00", "x" * 200_000, "0,0\n" * 5000, "0,0,\n" * 3, "\ufeff0,1", " 0 , 1 ", "٣,1",
     )  # fmt: skip
     chosen = rng.choice(odd).encode()
     return rng.choice(
@@ -225,22 +228,36 @@ def _value(rng: random.Random, name: str, kind: str, files: Files) -> str:
 def _arguments(rng: random.Random, words: str, command: Any, files: Files) -> list[str]:
     """The words of a command line."""
     line, rest = words.split(), list[str]()
+    adapter = rng.choice(("gtrans", "gtrans", GATE, GATE, *ADAPTERS))
     for parameter in command.params:
-        name = (parameter.name or "").rstrip("_")
-        if name == "help" or rng.random() > LIKELY.get(name, 0.6 if parameter.required else 0.08):
+        name, panel = (parameter.name or "").rstrip("_"), getattr(parameter, "rich_help_panel", None) or ""
+        chance = LIKELY.get(name, 0.6 if parameter.required else 0.08)
+        if "--adapter" in panel and adapter not in panel:  # an option of another adapter
+            chance = 0.002
+        if name == "help" or rng.random() > chance:
             continue
-        is_flag = getattr(parameter, "is_flag", False)
-        times = rng.choice((1, 1, 1, 2)) if getattr(parameter, "multiple", False) else 1
+        times = rng.choice((1, 1, 1, 1, 2)) if getattr(parameter, "multiple", False) else 1
         for _ in range(times):
-            value = None if is_flag else "1" if name == "epochs" else _value(rng, name, _type_of(parameter), files)
+            fixed = {"epochs": "1", "adapter": adapter}.get(name)
+            value = _value(rng, name, _type_of(parameter), files) if fixed is None or rng.random() < 0.03 else fixed
             if parameter.param_type_name == "argument":
-                rest.append(str(value))
+                rest.append(value)
             else:
-                line += [parameter.opts[0]] if value is None else [parameter.opts[0], value]
-    if rng.random() < 0.2 and "--factory" not in line and "--model" in line:
-        at = line.index("--model")
-        line[at : at + 2] = ["--factory", "fuzz_factory:build", "--weights", str(files.weights())]
+                line += [parameter.opts[0]] if getattr(parameter, "is_flag", False) else [parameter.opts[0], value]
+    for option, others in ALTERNATIVES.items():
+        if option in line and rng.random() < 0.2:
+            at = line.index(option)
+            line[at : at + 2] = others(rng, files)
     return [word.replace("\x00", "") for word in (*line, *rest)]
+
+
+ALTERNATIVES: dict[str, Callable[[random.Random, Files], list[str]]] = {
+    "--model": lambda rng, files: [
+        "--factory", f"fuzz_factory:{rng.choice(FACTORIES)}", "--weights", str(files.weights())
+    ],
+    "--out": lambda rng, files: ["--verdict-only"],
+}  # fmt: skip
+"""What may stand in the place of an option."""
 
 
 def commands(rng: random.Random, folder: Path) -> Case:

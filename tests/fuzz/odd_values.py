@@ -110,7 +110,7 @@ def arguments(
             chosen[name] = given[name]
         elif name in CHEAP:
             chosen[name] = CHEAP[name]
-        if rng.random() < oddness * (0.3 if name in ("model", "data") else 1.0):
+        if rng.random() < oddness and name not in ("model", "data"):
             if isinstance(parameter.default, str) and rng.random() < 0.6:
                 kind = chosen[name] = rng.choice(WORDS)
             elif isinstance(parameter.default, int | float) and rng.random() < 0.4:

@@ -35,8 +35,14 @@ def state_of(thing: Any) -> dict[str, Any]:
     if isinstance(thing, nn.Module):
         return _state_of_model(thing)
     if isinstance(thing, BaseData):
-        return {name: (id(value), content(value)) for store in thing.stores for name, value in store.items()}
+        items = [item for store in thing.stores for item in store.items()]
+        return {name: (id(value), _version(value), content(value)) for name, value in items}
     return {}
+
+
+def _version(value: Any) -> int | None:
+    """How often a tensor was written to."""
+    return value._version if isinstance(value, Tensor) and not value.is_inference() else None
 
 
 def content(value: Any) -> Any:
@@ -46,8 +52,7 @@ def content(value: Any) -> Any:
     kind = (value.dtype, value.layout, value.device, value.requires_grad, value.is_leaf)
     if value.device.type == "meta" or nn.parameter.is_lazy(value):
         return kind
-    version = None if value.is_inference() else value._version
-    return (*kind, version, tuple(value.shape), _bits(value.detach()))
+    return (*kind, tuple(value.shape), _bits(value.detach()))
 
 
 def _bits(value: Tensor) -> Any:
@@ -55,8 +60,11 @@ def _bits(value: Tensor) -> Any:
         return _bits(value._indices()), _bits(value._values())
     if value.layout == torch.sparse_csr:
         return _bits(value.crow_indices()), _bits(value.col_indices()), _bits(value.values())
-    flat = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes()
+    try:
+        flat = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).reshape(-1)
+        return flat.view(torch.uint8).numpy().tobytes()
+    except (RuntimeError, NotImplementedError):  # torch cannot copy every kind of number
+        return None
 
 
 def _state_of_model(model: nn.Module) -> dict[str, Any]:
