@@ -34,9 +34,11 @@ from graphmend.transforms import VIEWS
 
 LEFT_OUT = {"demo", "fetch", "check", "bench"}
 """Commands that take minutes or need the network."""
+OFTEN = {"mend": 10, "info": 4, "card": 3, "data list": 0.2}
+"""How often a command is tried, relative to 2 for others."""
 LIKELY = {"graph": 0.97, "model": 0.97, "out": 0.97, "patch": 0.97, "path": 0.9, "json": 0.4, "quiet": 0.3} | {
     "epochs": 1.0, "adapter": 1.0, "factory": 0.01, "weights": 0.01, "dataset": 0.02, "device": 0.04, "no_card": 0.1,
-    "questions": 0.2, "labels": 0.1, "verdict_only": 0.1,
+    "questions": 0.3, "labels": 0.25, "verdict_only": 0.1,
 }  # fmt: skip
 """How often an option is given; others are given seldom."""
 FACTORY = """
@@ -232,7 +234,7 @@ def _arguments(rng: random.Random, words: str, command: Any, files: Files) -> li
     for parameter in command.params:
         name, panel = (parameter.name or "").rstrip("_"), getattr(parameter, "rich_help_panel", None) or ""
         chance = LIKELY.get(name, 0.6 if parameter.required else 0.08)
-        if "--adapter" in panel and adapter not in panel:  # an option of another adapter
+        if ("--adapter" in panel or GATE in panel) and adapter not in panel:  # an option of another adapter
             chance = 0.002
         if name == "help" or rng.random() > chance:
             continue
@@ -244,27 +246,19 @@ def _arguments(rng: random.Random, words: str, command: Any, files: Files) -> li
                 rest.append(value)
             else:
                 line += [parameter.opts[0]] if getattr(parameter, "is_flag", False) else [parameter.opts[0], value]
-    for option, others in ALTERNATIVES.items():
-        if option in line and rng.random() < 0.2:
-            at = line.index(option)
-            line[at : at + 2] = others(rng, files)
+    if "--model" in line and rng.random() < 0.2:
+        at, factory = line.index("--model"), f"fuzz_factory:{rng.choice(FACTORIES)}"
+        line[at : at + 2] = ["--factory", factory, "--weights", str(files.weights())]
+    if words == "mend" and adapter == GATE and "--out" in line and rng.random() < 0.3:
+        line[line.index("--out") : line.index("--out") + 2] = ["--verdict-only"]
     return [word.replace("\x00", "") for word in (*line, *rest)]
-
-
-ALTERNATIVES: dict[str, Callable[[random.Random, Files], list[str]]] = {
-    "--model": lambda rng, files: [
-        "--factory", f"fuzz_factory:{rng.choice(FACTORIES)}", "--weights", str(files.weights())
-    ],
-    "--out": lambda rng, files: ["--verdict-only"],
-}  # fmt: skip
-"""What may stand in the place of an option."""
 
 
 def commands(rng: random.Random, folder: Path) -> Case:
     """Any command."""
     files = Files(rng, folder)
     found = _commands()
-    weights = [{"mend": 8, "train": 2, "info": 5, "card": 3}.get(words, 2) for words in found]
+    weights = [OFTEN.get(words, 2) for words in found]
     words = rng.choices(list(found), weights=weights)[0]
     line = _arguments(rng, words, found[words], files)
     told = " ".join(line).replace(str(folder), ".")

@@ -118,8 +118,8 @@ ODD_JSON: tuple[Any, ...] = (
     None, "", "x", [], {}, -1, 0, 1, 1.5, True, False, 10**9, 10**12, 10**30, -(10**18), 1e308, [1, 2], {"a": 1},
     _Raw("NaN"), _Raw("Infinity"), _Raw("-Infinity"), _Raw("1e999"), _Raw("9" * 5000), _Raw("[" * 100_000),
     _Raw('{"a":' * 20_000), _Raw("[" * 400 + "]" * 400), "[bold red]text[/bold red]", "[/]", "[link=x]",
-    "\x1b[31mred\x07", "\r\nline", "\u202eright to left", "\ud800", "long " * 3000, "../../x", "None", "gcn", "gat", "3",
-    "torch.float32",
+    "\x1b[31mred\x07", "\r\nline", "\u202eright to left", "\ud800", "long " * 3000, "../../x", "gcn", "gat", "3",
+    "torch.float32", "None",
 )  # fmt: skip
 
 

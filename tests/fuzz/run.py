@@ -86,7 +86,7 @@ def main() -> int:
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(chosen), found=0)
         limits = Limits(options.seconds, int(options.memory * 2**30))
-        for outcome in run_inputs(chosen, min(options.processes, len(chosen)), limits):
+        for outcome in run_inputs(chosen, FAMILIES, min(options.processes, len(chosen)), limits):
             summary.add(outcome)
             progress.update(task, advance=1, found=len(summary.violations))
             if one:

@@ -7,13 +7,14 @@ import multiprocessing
 import os
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
 import psutil
+import torch
 
-from fuzz.cases import VIOLATION, Outcome
+from fuzz.cases import VIOLATION, Family, Outcome, attempt
 
 TIME_LIMIT = 20.0
 MEMORY_LIMIT = 4 << 30
@@ -30,13 +31,8 @@ class Limits(NamedTuple):
     memory: int = MEMORY_LIMIT
 
 
-def _work(pipe: Connection, limits: Limits) -> None:
+def _work(pipe: Connection, families: Mapping[str, Family], limits: Limits) -> None:
     """Run inputs until there are no more."""
-    import torch
-
-    from fuzz.cases import attempt
-    from fuzz.families import FAMILIES
-
     torch.set_num_threads(1)
     ceiling = int(RESERVE * limits.memory)
     with contextlib.suppress(ValueError, OSError):  # not every system has it; the peak is watched from outside, too
@@ -46,16 +42,16 @@ def _work(pipe: Connection, limits: Limits) -> None:
     pipe.send(None)
     while (given := pipe.recv()) is not None:
         family, seed = given
-        pipe.send(attempt(family, FAMILIES[family], seed, limits.seconds, limits.memory))
+        pipe.send(attempt(family, families[family], seed, limits.seconds, limits.memory))
 
 
 class _Worker:
     """One process with what it is doing."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, families: Mapping[str, Family], limits: Limits) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, limits), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, families, limits), daemon=True)
         self.process.start()
         theirs.close()
         self.limits = limits
@@ -92,11 +88,19 @@ class _Worker:
         self.process.kill()
 
 
-def run_inputs(inputs: Iterable[Input], processes: int = 1, limits: Limits | None = None) -> Iterator[Outcome]:
-    """Run inputs in processes of their own; outcomes come in the order in which they are done."""
-    limits = limits or Limits()
-    waiting = iter(inputs)
-    workers = [_Worker(limits) for _ in range(processes)]
+def run_inputs(
+    inputs: Iterable[Input], families: Mapping[str, Family], processes: int = 1, limits: Limits | None = None
+) -> Iterator[Outcome]:
+    """Run inputs in processes of their own; outcomes come in the order in which they are done.
+
+    Args:
+        inputs: Pairs of the name of a family and a seed.
+        families: The families by name, functions that another process can import.
+        processes: How many at a time.
+        limits: What one input may take.
+    """
+    limits, waiting = limits or Limits(), iter(inputs)
+    workers = [_Worker(families, limits) for _ in range(processes)]
     try:
         while workers:
             ready = wait([worker.pipe for worker in workers], timeout=0.2)
@@ -123,7 +127,7 @@ def run_inputs(inputs: Iterable[Input], processes: int = 1, limits: Limits | Non
                     workers.remove(worker)
                     continue
                 if not worker.process.is_alive():
-                    workers[workers.index(worker)] = worker = _Worker(limits)
+                    workers[workers.index(worker)] = worker = _Worker(families, limits)
                     worker.pipe.recv()
                 worker.give(task)
     finally:
