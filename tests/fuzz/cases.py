@@ -128,8 +128,9 @@ def has_control_characters(text: str, allowed: str = "") -> bool:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the library that an error came through."""
+    """The innermost line of the library that an error came through, the checks' own helpers aside."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/graphmend/" in frame.filename]
+    frames = [frame for frame in frames if not frame.filename.endswith("/errors.py")]
     if not frames:
         return "outside of the library"
     return f"in {frames[-1].filename.rpartition('/graphmend/')[2]}:{frames[-1].lineno}"

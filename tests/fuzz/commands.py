@@ -5,6 +5,7 @@ The commands and their options are read from the program itself, so a new one is
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import os
@@ -21,17 +22,17 @@ from typer.testing import CliRunner
 
 from fuzz.cases import Case, Violation, has_control_characters
 from fuzz.graph_defects import CLASSES, IN
-from fuzz.graph_files import NPZ, PT, odd_file, valid_npz, valid_pt
+from fuzz.graph_files import NPZ, PT, arrays_of, odd_file, packed, saved, valid_npz, valid_pt
 from fuzz.odd_values import WORDS, is_costly
 from fuzz.own_files import odd_own_file, specimens
 from graphmend import GraphMendError
 from graphmend.adapters import ADAPTERS
 from graphmend.cli import app
-from graphmend.cli.methods import GATE
 from graphmend.nn import BACKBONES, GCN
 from graphmend.surrogates import SURROGATES
 from graphmend.transforms import VIEWS
 
+GATE = "gate"
 LEFT_OUT = {"demo", "fetch", "check", "bench"}
 """Commands that take minutes or need the network."""
 OFTEN = {"mend": 10, "info": 4, "card": 3, "data list": 0.2}
@@ -103,14 +104,17 @@ class Files:
         return path
 
     def graph(self) -> Path:
-        npz = self.rng.random() < 0.7
-        stem = self.rng.choice(("graph", "graph", "[bold]graph", "other", "gr aph", "model"))
-        path, odd = self.folder / f"{stem}{'.npz' if npz else '.pt'}", self.rng.random() < 0.35
-        told, content = (
-            odd_file(self.rng, NPZ if npz else PT) if odd else ("", valid_npz(self.rng) if npz else valid_pt())
-        )
-        if odd:
+        rng, npz = self.rng, self.rng.random() < 0.7
+        stem = rng.choice(("graph", "graph", "[bold]graph", "other", "gr aph", "model"))
+        path, told = self.folder / f"{stem}{'.npz' if npz else '.pt'}", ""
+        if rng.random() < 0.35:
+            told, content = odd_file(rng, NPZ if npz else PT)
             self.told.append(f"{path.name}: {told}")
+        elif rng.random() < 0.25:
+            data = specimens().mended
+            content = packed(rng, arrays_of(data)) if npz else saved(data)
+        else:
+            content = valid_npz(rng) if npz else valid_pt()
         path.write_bytes(content)
         return path
 
@@ -164,17 +168,15 @@ class Files:
 
 def odd_labels(rng: random.Random) -> bytes:
     """A file of node,label, more or less."""
-    rows = [f"{node},{rng.randrange(CLASSES)}" for node in rng.sample(range(10), rng.randint(1, 10))]
+    rows = [f"{node},{rng.randrange(CLASSES)}" for node in rng.sample(range(20), rng.randint(1, 20))]
     text = ("node,label\n" if rng.random() < 0.5 else "") + "\n".join(rows)
     odd = (
-        text, text, text, "", "\n\n", "node,label\n", "0", "0,0,0", "a,b", "0,0\n0,1", "-1,0", "1.5,0", "99999999999,0",
+        *[text] * 9, "", "\n\n", "node,label\n", "0", "0,0,0", "a,b", "0,0\n0,1", "-1,0", "1.5,0", "99999999999,0",
         "0,99", f"{10**30},1", f"0,{10**30}", "9" * 5000 + ",0", "0;1", '"0","1"', '"0', "\x1b[31m,0", "[bold],0",
         "0,0\r1,1\r\n", "0,0\x00", "x" * 200_000, "0,0\n" * 5000, "0,0,\n" * 3, "\ufeff0,1", " 0 , 1 ", "٣,1",
     )  # fmt: skip
     chosen = rng.choice(odd).encode()
-    return rng.choice(
-        (chosen, chosen, chosen, chosen, rng.randbytes(50), chosen[:-1] + b"\xff", chosen.decode().encode("utf-16"))
-    )
+    return rng.choice((*[chosen] * 12, rng.randbytes(50), chosen[:-1] + b"\xff", chosen.decode().encode("utf-16")))
 
 
 def _type_of(parameter: Any) -> str:
@@ -264,6 +266,20 @@ def commands(rng: random.Random, folder: Path) -> Case:
     told = " ".join(line).replace(str(folder), ".")
     name = f"graphmend {told[:300]!r}" + "".join(f" [{text}]" for text in files.told)
     return Case(name, lambda: _invoke(line, folder), may_seed=True)
+
+
+def label_files(rng: random.Random, folder: Path) -> Case:
+    """Labels for a graph that has moved, so that there is something to settle."""
+    for kind, name in (("model", "model.safetensors"), ("card", "model.card.safetensors")):
+        (folder / name).write_bytes(specimens().files[kind])
+    data = copy.copy(specimens().graph)
+    data.x = 3 * data.x + 2
+    (folder / "graph.npz").write_bytes(packed(rng, arrays_of(data)))
+    content = odd_labels(rng)
+    (folder / "labels.csv").write_bytes(content)
+    more = rng.choice((["--json"], ["--quiet"], ["--questions", "5"], []))
+    line = ["mend", "--model", "model.safetensors", "--graph", "graph.npz", "--labels", "labels.csv", "--verdict-only"]
+    return Case(f"labels {content[:80]!r} {' '.join(more)}", lambda: _invoke([*line, *more], folder), may_seed=True)
 
 
 def _invoke(line: list[str], folder: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fuzz.calls import calls
 from fuzz.cases import Family
-from fuzz.commands import commands
+from fuzz.commands import commands, label_files
 from fuzz.graph_files import npz_files, pt_files
 from fuzz.own_files import own_files
 
@@ -16,8 +16,9 @@ FAMILIES: dict[str, Family] = {
     "own": own_files,
     "calls": calls,
     "commands": commands,
+    "labels": label_files,
 }
-ROUND = ("npz", "calls", "own", "calls", "pt", "commands", "npz", "calls", "own", "calls")
+ROUND = ("npz", "calls", "own", "pt", "calls", "commands") * 3 + ("calls", "labels")
 """Families in the order in which their inputs take turns."""
 
 

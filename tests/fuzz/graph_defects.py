@@ -48,6 +48,13 @@ def sound_graph(rng: random.Random, dtype: torch.dtype = torch.float32, columns:
     return data
 
 
+def specimen_graph() -> Data:
+    """One graph without defects, the same every time."""
+    data = sound_graph(random.Random(0), plain=True)
+    data.edge_weight = torch.ones(data.edge_index.size(1))
+    return data
+
+
 def _set(name: str, *makes: Callable[[Data], Any]) -> Defect:
     """An attribute becomes one of several things; what cannot be made of this graph leaves it as it is."""
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from fuzz.cases import Case, Violation
 from fuzz.damage import MEGABYTE, archive_of, bomb, damaged, members_of, with_field
-from fuzz.graph_defects import CLASSES, odd_graph, sound_graph
+from fuzz.graph_defects import CLASSES, odd_graph, specimen_graph
 from graphmend import Identity
 from graphmend.io.graph_files import load_graph
 from graphmend.nn import GCN
@@ -30,7 +30,11 @@ Made = tuple[str, bytes]
 @functools.cache
 def _valid_arrays() -> dict[str, bytes]:
     """The members of a valid ``.npz``."""
-    data = sound_graph(random.Random(0), plain=True)
+    return arrays_of(specimen_graph())
+
+
+def arrays_of(data: Data) -> dict[str, bytes]:
+    """The tensors of a graph as members of an ``.npz``."""
     return {name: npy(value.numpy()) for name, value in data.to_dict().items()}
 
 
@@ -50,7 +54,12 @@ def forged_npy(header: str, payload: bytes, version: int = 1) -> bytes:
 
 def valid_npz(rng: random.Random) -> bytes:
     """A graph file without faults."""
-    return archive_of([(f"{name}.npy", member) for name, member in _valid_arrays().items()], rng.random() < 0.5)
+    return packed(rng, _valid_arrays())
+
+
+def packed(rng: random.Random, members: dict[str, bytes]) -> bytes:
+    """Members as an ``.npz``, compressed or not."""
+    return archive_of([(f"{name}.npy", member) for name, member in members.items()], rng.random() < 0.5)
 
 
 ARRAYS: dict[str, Callable[[], Any]] = {
@@ -112,7 +121,7 @@ def _other_array(rng: random.Random) -> Made:
         rng.choice(list(ARRAYS)),
     )
     members[name] = npy(ARRAYS[kind]())
-    return f"{name} is {kind}", _packed(rng, members)
+    return f"{name} is {kind}", packed(rng, members)
 
 
 def _forged_header(rng: random.Random) -> Made:
@@ -123,7 +132,7 @@ def _forged_header(rng: random.Random) -> Made:
         header = rng.choice(HEADERS)
     payload = bytes(rng.choice((0, 8, 64, 240, 4096)))
     members[name] = forged_npy(header, payload, rng.choice((1, 1, 2, 3, 9)))
-    return f"{name} has the header {header[:80]}", _packed(rng, members)
+    return f"{name} has the header {header[:80]}", packed(rng, members)
 
 
 def _other_name(rng: random.Random) -> Made:
@@ -150,19 +159,19 @@ def _other_member(rng: random.Random) -> Made:
         rng.randbytes(99),
     )
     members[name] = rng.choice(contents)
-    return f"{name} is no array", _packed(rng, members)
+    return f"{name} is no array", packed(rng, members)
 
 
 def _damaged_member(rng: random.Random) -> Made:
     members, name = dict(_valid_arrays()), rng.choice(("x", "edge_index", "y", "train_mask"))
     told, members[name] = damaged(rng, members[name][: rng.choice((128, 10**6))])
-    return f"{name}: {told}", _packed(rng, members)
+    return f"{name}: {told}", packed(rng, members)
 
 
 def _swapped(rng: random.Random) -> Made:
     names, members = list(_valid_arrays()), list(_valid_arrays().values())
     rng.shuffle(members)
-    return "members swapped", _packed(rng, dict(zip(names, members, strict=True)))
+    return "members swapped", packed(rng, dict(zip(names, members, strict=True)))
 
 
 def _bomb(rng: random.Random) -> Made:
@@ -172,10 +181,6 @@ def _bomb(rng: random.Random) -> Made:
     head = forged_npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}", b"")
     name = rng.choice(("x.npy", "edge_index.npy", "notes.npy", "notes.txt"))
     return f"{name} unpacks to {size // MEGABYTE} MiB", bomb(name, head, size)
-
-
-def _packed(rng: random.Random, members: dict[str, bytes]) -> bytes:
-    return archive_of([(f"{name}.npy", member) for name, member in members.items()], rng.random() < 0.5)
 
 
 NPZ: dict[str, tuple[int, Callable[[random.Random], Made]]] = {
@@ -206,7 +211,8 @@ class _RunsCode:
         return (os.mkdir, (str(self.path),))
 
 
-def _saved(thing: Any, legacy: bool = False) -> bytes:
+def saved(thing: Any, legacy: bool = False) -> bytes:
+    """What torch writes, in its present or its old form."""
     buffer = io.BytesIO()
     torch.save(thing, buffer, _use_new_zipfile_serialization=not legacy)
     return buffer.getvalue()
@@ -215,11 +221,11 @@ def _saved(thing: Any, legacy: bool = False) -> bytes:
 @functools.cache
 def valid_pt() -> bytes:
     """A valid graph, saved with torch."""
-    return _saved(sound_graph(random.Random(0), plain=True))
+    return saved(specimen_graph())
 
 
 def _graph(**changes: Any) -> Data:
-    data = sound_graph(random.Random(0), plain=True)
+    data = specimen_graph()
     for name, value in changes.items():
         data[name] = value(data) if callable(value) else value
     return data
@@ -269,13 +275,13 @@ OBJECTS: dict[str, Callable[[], Any]] = {
 
 def _other_object(rng: random.Random) -> Made:
     kind = rng.choice(list(OBJECTS))
-    return kind, _saved(OBJECTS[kind](), rng.random() < 0.2)
+    return kind, saved(OBJECTS[kind](), rng.random() < 0.2)
 
 
 def _odd_data(rng: random.Random) -> Made:
     told, data = odd_graph(rng)
     try:
-        return told, _saved(data, rng.random() < 0.2)
+        return told, saved(data, rng.random() < 0.2)
     except Exception:  # torch cannot save everything that can be in a graph
         return "a sound graph", valid_pt()
 
@@ -303,7 +309,7 @@ def _damaged_record(rng: random.Random) -> Made:
 PT: dict[str, tuple[int, Callable[[random.Random], Made]]] = {
     "no fault": (2, lambda rng: ("", valid_pt())),
     "damaged bytes": (12, lambda rng: damaged(rng, valid_pt())),
-    "damaged bytes of the old form": (12, lambda rng: damaged(rng, _saved(_graph(), legacy=True))),
+    "damaged bytes of the old form": (12, lambda rng: damaged(rng, saved(_graph(), legacy=True))),
     "damaged fields": (8, lambda rng: with_field(rng, valid_pt())),
     "damaged record": (30, _damaged_record),
     "another object": (20, _other_object),
@@ -332,7 +338,7 @@ def pt_files(rng: random.Random, folder: Path) -> Case:
     mark = folder / "code ran"
     if rng.random() < 0.05:
         thing = rng.choice((_RunsCode(mark), _graph(extra=_RunsCode(mark)), [_RunsCode(mark)]))
-        told, content = "code", _saved(thing, rng.random() < 0.5)
+        told, content = "code", saved(thing, rng.random() < 0.5)
     else:
         told, content = odd_file(rng, PT)
     path = folder / rng.choice(("graph.pt", "graph.pth"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import json
@@ -20,12 +21,14 @@ from torch_geometric.data import Data
 import graphmend
 from fuzz.cases import Case
 from fuzz.damage import damaged
-from fuzz.graph_defects import CLASSES, IN, odd_graph, sound_graph
+from fuzz.graph_defects import CLASSES, IN, odd_graph, specimen_graph
 from fuzz.watching import left_alone
 from graphmend import GTrans, Identity, Patch, SourceCard, mend
 from graphmend.adapters import Align, Impute, Purify, Reweight
+from graphmend.datasets import Splits
 from graphmend.io.files import digest
 from graphmend.nn import GCN, load_model, save_model
+from graphmend.training import ERM
 
 
 class Specimens(NamedTuple):
@@ -42,12 +45,8 @@ def specimens() -> Specimens:
     """The same in every process; not to be changed."""
     with torch.random.fork_rng(), tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
-        graph, model, path = (
-            sound_graph(random.Random(0), plain=True),
-            GCN(IN, 4, CLASSES).eval(),
-            Path(folder) / "file",
-        )
-        graph.edge_weight = torch.ones(graph.edge_index.size(1))
+        graph, model, path = specimen_graph(), GCN(IN, 4, CLASSES).eval(), Path(folder) / "file"
+        ERM(epochs=40, lr=0.05)(model, Splits.transductive(graph))  # so that it tells classes apart
         result = mend(model, graph, GTrans(steps=4, lr_feature=0.1, budget=3, feature_steps=2, edge_steps=2))
         writers: dict[str, Callable[[Path], None]] = {
             "model": lambda path: save_model(model, path),
@@ -62,34 +61,61 @@ def specimens() -> Specimens:
 
 
 class Parts(NamedTuple):
-    """What a file of ours is made of: tensors, and a header that is JSON or, in a checkpoint, plain text by name."""
+    """What a file of ours is made of: tensors, and a header that is JSON or, in a checkpoint, text by name."""
 
     tensors: dict[str, Tensor]
     header: dict[str, Any]
 
 
+def _metadata(content: bytes) -> dict[str, str]:
+    (length,) = struct.unpack("<Q", content[:8])
+    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
+    return metadata
+
+
 def parts_of(kind: str, content: bytes) -> Parts:
     """Take a valid file apart."""
-    (length,) = struct.unpack("<Q", content[:8])
-    metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+    metadata = _metadata(content)
+    metadata.pop("checksum", None)
     if kind == "model":
         return Parts(load(content), {**metadata, "config": json.loads(metadata["config"])})
     return Parts(load(content), json.loads(metadata["graphmend"]))
 
 
+SIGNED: dict[str, tuple[Callable[[dict[str, Any]], str], ...]] = {
+    "card": (lambda header: json.dumps(header["numbers"], sort_keys=True),),
+    "patch": (
+        lambda header: str(header["before"]),
+        lambda header: json.dumps([header[key] for key in ("before", "nodes", "edges", "sequences")]),
+    ),
+}
+"""What the checksum in the header covers besides the tensors, in one format or another."""
+
+
+@functools.cache
+def _signed(kind: str) -> Callable[[dict[str, Any]], str]:
+    """The one of them that holds for files as they are written now."""
+    tensors, header = parts_of(kind, specimens().files[kind])
+    for text in SIGNED[kind]:
+        with contextlib.suppress(KeyError):
+            if header["checksum"] == digest(tensors, text(header)):
+                return text
+    raise AssertionError(f"the checksum of a {kind} covers something new; add it to SIGNED")
+
+
 def sealed(kind: str, parts: Parts, seal: bool = True) -> bytes:
-    """Put a file together again, with a checksum that fits what it now holds."""
+    """Put a file together again, with checksums that fit what it now holds."""
     tensors, header = parts.tensors, dict(parts.header)
     if kind == "model":
-        config = header.get("config")
         metadata = {name: value if isinstance(value, str) else _json(value) for name, value in header.items()}
-        metadata |= {} if config is None else {"config": _json(config)}
-        return save(tensors, metadata)
-    if seal and kind == "card" and "numbers" in header:
-        header["checksum"] = digest(tensors, json.dumps(header["numbers"], sort_keys=True))
-    if seal and kind == "patch" and "before" in header:
-        header["checksum"] = digest(tensors, str(header["before"]))
-    return save(tensors, {"graphmend": _json(header)})
+    else:
+        if seal:
+            with contextlib.suppress(KeyError, ValueError, RecursionError):  # a header that is not even JSON
+                header["checksum"] = digest(tensors, _signed(kind)(json.loads(_json(header))))
+        metadata = {"graphmend": _json(header)}
+    if seal and "checksum" in _metadata(specimens().files[kind]):
+        metadata["checksum"] = digest(tensors, json.dumps(metadata, sort_keys=True))
+    return save(tensors, metadata)
 
 
 class _Raw(str):
