@@ -86,12 +86,16 @@ def main() -> int:
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(chosen), found=0)
         limits = Limits(options.seconds, int(options.memory * 2**30))
-        for outcome in run_inputs(chosen, FAMILIES, min(options.processes, len(chosen)), limits):
-            summary.add(outcome)
-            progress.update(task, advance=1, found=len(summary.violations))
-            if one:
-                text = f"{outcome.name}\n{outcome.kind} {outcome.problem}\n{outcome.details}".rstrip()
-                console.print(escape(repr(text)[1:-1].replace("\\n", "\n")), highlight=False)
+        interrupted = False
+        try:
+            for outcome in run_inputs(chosen, FAMILIES, min(options.processes, len(chosen)), limits):
+                summary.add(outcome)
+                progress.update(task, advance=1, found=len(summary.violations))
+                if one:
+                    text = f"{outcome.name}\n{outcome.kind} {outcome.problem}\n{outcome.details}".rstrip()
+                    console.print(escape(repr(text)[1:-1].replace("\\n", "\n")), highlight=False)
+        except KeyboardInterrupt:
+            interrupted = True  # what is known so far is worth telling
     console.print(summary.table())
     for kind, outcomes in summary.kinds().items():
         first = outcomes[0]
@@ -104,7 +108,7 @@ def main() -> int:
     if options.log is not None:
         texts = [f"{o.family}:{o.seed} {o.name!r}\n{o.problem!r}\n{o.details}\n" for o in summary.violations]
         options.log.write_text("\n".join(texts), encoding="utf-8")
-    return 1 if summary.violations else 0
+    return 130 if interrupted else 1 if summary.violations else 0
 
 
 if __name__ == "__main__":
