@@ -128,7 +128,7 @@ def has_control_characters(text: str, allowed: str = "") -> bool:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the library that an error came through, the checks' own helpers aside."""
+    """The innermost line of the library that an error came through, except for ``errors.py``."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/graphmend/" in frame.filename]
     frames = [frame for frame in frames if not frame.filename.endswith("/errors.py")]
     if not frames:
