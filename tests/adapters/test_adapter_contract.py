@@ -275,23 +275,32 @@ def test_a_failing_surrogate_changes_nothing(
     assert torch.equal(result.logits, Identity()(model, data).logits)
 
 
-class Stopping(nn.Module):
-    """A model that counts its calls in a list of its maker, and raises at one of them."""
+class Counter:
+    """Counts calls, and raises after so many; copies of a model share it."""
 
-    def __init__(self, name: str, calls: list[int], error: type[BaseException] | None = None, at: int = -1) -> None:
+    def __init__(self, error: type[BaseException] | None = None, at: int = -1) -> None:
+        self.calls, self.error, self.at = 0, error, at
+
+    def __deepcopy__(self, memo: Any) -> Counter:
+        return self
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.error is not None and self.calls > self.at:
+            raise self.error
+
+
+class Stopping(nn.Module):
+    """A model that counts its calls, and raises at one of them."""
+
+    def __init__(self, name: str, counter: Counter) -> None:
         super().__init__()
-        self.inner = NEED_A_MODEL.get(name, sage_with_batch_norm)()
-        self.run = lambda x, edge_index: _count(calls, error, at) or self.inner(x, edge_index)
+        self.inner, self.count = NEED_A_MODEL.get(name, sage_with_batch_norm)(), counter
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.run(x, edge_index)
+        self.count()
+        out: Tensor = self.inner(x, edge_index)
         return out
-
-
-def _count(calls: list[int], error: type[BaseException] | None, at: int) -> None:
-    calls.append(1)
-    if error is not None and len(calls) > at:
-        raise error
 
 
 @adapters
@@ -299,11 +308,11 @@ def _count(calls: list[int], error: type[BaseException] | None, at: int) -> None
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 1.0])
 def test_whenever_it_is_interrupted_nothing_is_touched(name: str, error: type[BaseException], share: float) -> None:
     """Ctrl-C, or an error of the model itself, at the first call of the model, at the last, and between."""
-    calls: list[int] = []
-    made = None if name in (BLIND, *NEED_A_MODEL) else card_of(make_model(make=lambda: Stopping(name, [])))
-    make_adapter(name)(make_model(make=lambda: Stopping(name, calls)), make_graph(), card=made)
-    at = int(share * (len(calls) - 1))
-    model, data = make_model(make=lambda: Stopping(name, [], error, at)).train(), make_graph()
+    counter = Counter()
+    made = None if name in (BLIND, *NEED_A_MODEL) else card_of(make_model(make=lambda: Stopping(name, Counter())))
+    make_adapter(name)(make_model(make=lambda: Stopping(name, counter)), make_graph(), card=made)
+    stopping = Counter(error, at=int(share * (counter.calls - 1)))
+    model, data = make_model(make=lambda: Stopping(name, stopping)).train(), make_graph()
     before = state_of(model, data)
     if error is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):

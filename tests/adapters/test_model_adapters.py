@@ -13,7 +13,7 @@ from adapter_cases import HID, IN, OUT, N, make_graph, make_model
 from graphmend import GraphMendError
 from graphmend.adapters import AirGNNTune, FineTune, JaccardFilter, Tent
 from graphmend.nn import GCN, AirGNN
-from graphmend.surrogates import Entropy
+from graphmend.surrogates import Entropy, Supervised
 from graphmend.transforms import Jaccard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -89,7 +89,7 @@ def test_tent_says_what_to_use_without_batch_norm() -> None:
 def test_tent_may_look_at_the_first_nodes_alone() -> None:
     model, data = with_batch_norm(), make_graph()
     result = Tent(steps=1, nodes=4)(model, data)
-    assert result.history[0].loss == pytest.approx(float(entropy(model(data.x, data.edge_index)[:4])))
+    assert result.history[0].loss == pytest.approx(entropy(model(data.x, data.edge_index)[:4]).item())
 
 
 def test_fine_tune_is_adam_on_all_parameters() -> None:
@@ -112,16 +112,20 @@ def test_validation_labels_choose_the_best_step() -> None:
     model, data = with_batch_norm(), masked_graph()
 
     def accuracy(steps: int) -> float:
-        logits = FineTune(Entropy(), lr=0.3, steps=steps)(model, data).logits
+        logits = FineTune(Supervised(data.train_mask), lr=0.3, steps=steps)(model, data).logits
         return float((logits.argmax(1) == data.y)[data.val_mask].double().mean())
 
-    best = max(accuracy(steps) for steps in range(1, 9))
-    chosen = FineTune(Entropy(), lr=0.3, steps=8, validation=data.val_mask)(model, data).logits
-    assert float((chosen.argmax(1) == data.y)[data.val_mask].double().mean()) == best > accuracy(8)
+    accuracies = [accuracy(steps) for steps in range(1, 9)]
+    chosen = FineTune(Supervised(data.train_mask), lr=0.3, steps=8, validation=data.val_mask)(model, data).logits
+    assert len(set(accuracies)) > 1, "otherwise nothing is tested"
+    assert float((chosen.argmax(1) == data.y)[data.val_mask].double().mean()) == max(accuracies)
 
 
 def test_airgnn_tune_takes_the_best_lambda() -> None:
-    model, data = make_model(make=lambda: AirGNN(IN, HID, OUT)), masked_graph()
+    model, data = make_model(make=lambda: AirGNN(IN, HID, 2)), masked_graph()
+    data.x = (
+        data.x * torch.where(torch.arange(N) % 4 == 0, -6.0, 1.0)[:, None]
+    )  # some nodes are far from their neighbours
     known = data.train_mask | data.val_mask
     accuracies = {}
     for value in (0.0, 0.3, 0.6, 0.9):
@@ -135,7 +139,7 @@ def test_airgnn_tune_takes_the_best_lambda() -> None:
 
 def test_airgnn_tune_says_what_it_needs() -> None:
     with pytest.raises(
-        GraphMendError, match="chooses lam of an AirGNN, but the model is a TwoLayer; train graphmend.nn"
+        GraphMendError, match=r"chooses lam of an AirGNN, but the model is a TwoLayer; train graphmend\.nn"
     ):
         AirGNNTune()(make_model(), masked_graph())
     with pytest.raises(GraphMendError, match="has no train_mask and no val_mask; set one of them, or pass mask"):
@@ -164,5 +168,5 @@ def test_jaccard_filter_is_the_purifier_at_the_best_threshold() -> None:
 def test_jaccard_filter_needs_labels_or_a_threshold() -> None:
     with pytest.raises(GraphMendError, match="JaccardFilter chooses by labels, but the graph has no train_mask"):
         JaccardFilter()(make_model(), make_graph())
-    with pytest.raises(GraphMendError, match=r"threshold must be in \[-1, 1\]"):
+    with pytest.raises(GraphMendError, match=r"threshold must be a number in \[-1, 1\]"):
         JaccardFilter(3.0)
