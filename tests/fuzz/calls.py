@@ -15,7 +15,6 @@ from torch_geometric.data import Data
 
 import graphmend
 import graphmend.adapters
-import graphmend.training
 import graphmend.transforms
 from fuzz.cases import Case, Violation
 from fuzz.graph_defects import CLASSES, IN, any_graph, generator_from, sound_graph
@@ -30,6 +29,7 @@ from graphmend.metrics import METRICS, predictions, score
 from graphmend.nn import BACKBONES, build
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import SURROGATES, Moments, Supervised
+from graphmend.training import TRAINERS
 from graphmend.transforms import VIEWS, EdgeAttack
 
 Deed = Callable[[], object]
@@ -200,8 +200,7 @@ def _transform(scene: Scene) -> object:
 def _train(scene: Scene) -> object:
     """Train one of our own models; an error of a user's own model while it is trained is for the user to see."""
     rng, data = scene.rng, scene.data
-    listed = [getattr(graphmend.training, name) for name in graphmend.training.__all__]
-    kind = rng.choice([thing for thing in listed if inspect.isclass(thing)])
+    kind = TRAINERS[rng.choice(list(TRAINERS))]
     splits = Splits.transductive(data) if rng.random() < 0.6 else Splits([data], [data], [data])
     return kind(**scene.arguments(kind, epochs=1))(good_model(rng), splits)
 

@@ -51,7 +51,7 @@ def test_sums_refuse_what_is_no_surrogate() -> None:
     with pytest.raises(TypeError):
         Contrastive() + 3  # type: ignore[operator]
     for factor in (float("nan"), float("inf")):
-        with pytest.raises(GraphMendError, match="factor must be finite"):
+        with pytest.raises(GraphMendError, match="factor must be a finite number"):
             factor * Contrastive()
 
 

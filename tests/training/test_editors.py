@@ -178,8 +178,8 @@ def test_editors_learn_to_flip_what_spreads_the_risks(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"views": 1}, "views must be at least 2"),
-        ({"flips": 0}, "flips must be at least 1"),
+        ({"views": 1}, "views must be a whole number of at least 2"),
+        ({"flips": 0}, "flips must be a whole number of at least 1"),
         ({"editor_steps": 0}, "editor_steps"),
         ({"editor_lr": 0.0}, "editor_lr must be positive"),
         ({"beta": -1.0}, "beta must be finite"),

@@ -116,7 +116,7 @@ class Trials:
             written = self._written_without_edge_attr(error)
             if written is None:
                 require(not self._runs_with_labels(), LABELS_ARE_KEPT)
-                raise GraphMendError(cannot_run(self.whole, error)) from error
+                raise GraphMendError(cannot_run(self.model, self.whole, error)) from error
             return written
 
     def _runs_with_labels(self) -> bool:
@@ -184,7 +184,7 @@ class Trials:
 
     @torch.no_grad()
     def _run_plainly(self) -> None:
-        with untouched_rng(self._seed), failures_named(self.data):
+        with untouched_rng(self._seed), failures_named(self.model, self.data):
             self.forward(self.frozen.fresh(self.data))
 
     @torch.no_grad()
@@ -272,7 +272,7 @@ class Trials:
             graph.x = x
             return self.forward(self.frozen.fresh(graph))
 
-        with untouched_rng(self._seed), failures_named(self.data):
+        with untouched_rng(self._seed), failures_named(self.model, self.data):
             found = find_first_layer(self.model, run, self.data.x)
         findings = self._findings if found.is_sure else self._own
         findings.first_layer = found

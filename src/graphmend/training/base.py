@@ -7,7 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -16,7 +16,16 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.datasets.splits import Splits, node_labels, node_mask
-from graphmend.errors import GraphMendError, choose, require
+from graphmend.errors import (
+    READERS,
+    GraphMendError,
+    check_fields,
+    choose,
+    real_number,
+    require,
+    seed_number,
+    whole_number,
+)
 from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
 from graphmend.progress import track
@@ -65,9 +74,13 @@ class Trainer(ABC):
 
     def __post_init__(self) -> None:
         choose("optimizer", self.optimizer, OPTIMIZERS)
-        require(self.lr > 0 and math.isfinite(self.lr), f"lr must be positive and finite (got {self.lr})")
-        require(self.weight_decay >= 0, f"weight_decay must not be negative (got {self.weight_decay})")
-        require(self.epochs >= 1, f"epochs must be at least 1 (got {self.epochs})")
+        for field in fields(self):  # those of subclasses, too, which have only ranges to check
+            if str(field.type) in READERS:
+                check_fields(self, READERS[str(field.type)], field.name)
+        check_fields(self, real_number, "lr", above=0)
+        check_fields(self, real_number, "weight_decay", low=0)
+        check_fields(self, whole_number, "epochs", low=1)
+        check_fields(self, seed_number, "seed")
 
     @abstractmethod
     def objective(self, model: nn.Module, splits: Splits) -> Objective:
