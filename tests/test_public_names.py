@@ -28,8 +28,8 @@ NAMES = {
     """,
     "graphmend.frozen": "FrozenGNN",
     "graphmend.metrics": """
-        METRICS GraphStats PairedTest average_rank cmd compare_paired gradient_correlation graph_stats holm predictions
-        score scores transfer
+        METRICS GraphStats PairedTest average_rank central_moment_discrepancy cmd compare_paired gradient_correlation
+        graph_stats holm predictions score scores transfer
     """,
     "graphmend.nn": "APPNP BACKBONES DualGCN GAT GCN GPR RobustGCN SAGE AirGNN SimPGCN build load_model save_model",
     "graphmend.surrogates": """
