@@ -111,3 +111,18 @@ def test_identity_predicts_and_changes_nothing() -> None:
     assert torch.equal(result.logits, model.eval()(data.x, data.edge_index))
     assert result.reason is None and result.history == [] and result.summary()["feature_rows_changed"] == 0
     assert result.patch.num_rows == result.patch.num_removed == result.patch.num_added == 0
+
+
+@pytest.mark.parametrize("mark", ["input_id", "batch_size"])
+def test_a_batch_of_a_loader_is_refused_with_the_way_to_go(mark: str) -> None:
+    """NeighborLoader marks its batches so; the package that samples is not needed for that."""
+    model, data = make_model(), make_graph()
+    batch = data.clone()
+    batch.n_id, batch[mark] = torch.arange(N), torch.arange(4) if mark == "input_id" else 4
+    before = state_of(model, data)
+    for call in (lambda: graphmend.mend(model, batch), lambda: GTrans()(model, batch), lambda: card(model, batch)):
+        with pytest.raises(GraphMendError, match=r"batch of a NeighborLoader.*whole graph, and load batches from resu"):
+            call()
+    assert_same(before, state_of(model, data))
+    del batch.n_id
+    assert graphmend.mend(model, batch).reason is None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphmend.gate import Gate
     from graphmend.graph.limits import Limits
     from graphmend.io.graph_files import load_graph, save_graph
-    from graphmend.mending import mend
+    from graphmend.mending import Mend, mend
     from graphmend.nn.checkpoint import load_model
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.patch import Patch
@@ -36,6 +36,7 @@ else:
         "GraphMendError": "errors",
         "Identity": "adapters.identity",
         "Limits": "graph.limits",
+        "Mend": "mending",
         "Patch": "results.patch",
         "SourceCard": "cards",
         "UnsupportedLayerError": "errors",
@@ -74,6 +75,7 @@ __all__ = [
     "GraphMendError",
     "Identity",
     "Limits",
+    "Mend",
     "Patch",
     "SourceCard",
     "UnsupportedLayerError",

@@ -14,6 +14,8 @@ from graphmend.errors import require
 from graphmend.gate.gate import Gate
 from graphmend.results.adaptation import Adaptation
 
+__all__ = ["Mend", "mend"]
+
 
 def mend(
     model: nn.Module,
@@ -48,3 +50,34 @@ def mend(
     if card is not None:
         call["card"] = card
     return adapter(model, data, **call)
+
+
+class Mend:
+    """:func:`mend` as a transform from graph to graph, for ``torch_geometric.transforms.Compose`` and data sets.
+
+    Only the mended graph comes back. Where the verdict, the logits or the patch matter, call :func:`mend`.
+
+    Args:
+        model: Any trained PyG module; it is left as it was.
+        adapter: A method; the gate decides when ``None``.
+        call: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
+
+    Example:
+        >>> import torch
+        >>> import torch_geometric.transforms as T
+        >>> from graphmend.nn import GCN
+        >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> T.Compose([T.NormalizeFeatures(), Mend(GCN(3, 8, 2))])(data)
+        Data(x=[4, 3], edge_index=[2, 3])
+    """
+
+    def __init__(self, model: nn.Module, adapter: Callable[..., Adaptation] | None = None, **call: Any) -> None:
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+        self.model, self.adapter, self.call = model, Gate() if adapter is None else adapter, call
+
+    def __call__(self, data: Data) -> Data:
+        """The mended graph; the input is left as it was."""
+        return mend(self.model, data, self.adapter, **self.call).data
+
+    def __repr__(self) -> str:
+        return f"Mend({type(self.model).__name__}, {self.adapter!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from adapter_cases import IN, OUT, N, TwoLayer, failing, loss_of_logits, make_graph, make_model, sage_with_batch_norm
-from graphmend import GraphMendError, GTrans, Identity, Limits
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits
+from graphmend.datasets import embedded
+from graphmend.nn import GCN
 from graphmend.results.history import Step
-from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate
+from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate, surrogate_of
+from graphmend.training import ERM
 from untouched import Boom, assert_same, generator_states, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -128,12 +132,108 @@ def test_features_that_run_away_end_in_the_identity() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(10.0)
-    for lr, said in ((1e39, "the mended features are not finite"), (3e36, "output on the mended graph is not finite")):
-        result = GTrans(lambda m, d: 1e-6 * loss_of_logits(m, d), steps=1, edge_steps=0, lr_feature=lr)(model, data)
+
+    def of_logits(m: Backbone, d: Data) -> Tensor:
+        return 1e-6 * loss_of_logits(m, d)
+
+    def of_features(m: Backbone, d: Data) -> Tensor:
+        return d.x.clamp(min=-9.0).mean()
+
+    for loss, lr, said in (
+        (of_logits, 1e39, "the mended features are not finite"),
+        (of_logits, 3e36, "the surrogate loss of the mended graph is not finite; take a smaller lr_feature"),
+        (of_features, 3e37, "output on the mended graph is not finite"),
+    ):
+        result = GTrans(loss, steps=1, edge_steps=0, lr_feature=lr)(model, data)
         assert result.reason is not None and said in result.reason and len(result.history) == 1
         assert torch.equal(result.data.x, data.x) and result.logits.isfinite().all()
     result = GTrans(steps=1, lr_feature=3e36)(model, data)
     assert result.reason is not None and torch.equal(result.data.x, data.x)
+
+
+WORSE: dict[str, dict[str, Any]] = {
+    "features and edges": {},
+    "features": {"edge_steps": 0},
+    "one step": {"steps": 1},
+    "one step of the features": {"steps": 1, "edge_steps": 0},
+    "sampled pairs": {"space": "random_block", "block_size": 20},
+}
+
+
+@pytest.mark.parametrize("mode", ["auto", "eager"])
+@pytest.mark.parametrize("case", WORSE)
+def test_a_graph_that_is_worse_by_its_own_loss_is_not_returned(case: str, mode: str) -> None:
+    model, data = make_model(), make_graph()
+    for surrogate in (loss_of_logits, Contrastive() + 0.1 * surrogate_of(loss_of_logits)):
+        result = GTrans(surrogate, lr_feature=1e6, **WORSE[case])(model, data, mode=mode)
+        assert result.reason is not None, surrogate
+        said = r"worse by the surrogate loss itself, \S+ instead of \S+; take a smaller lr_feature"
+        assert re.search(said, result.reason), result.reason
+        assert torch.equal(result.data.x, data.x) and result.patch.num_removed == 0
+        assert torch.equal(result.logits, Identity()(model, data).logits)
+
+
+def test_a_step_far_too_large_leaves_a_trained_model_as_good_as_it_was() -> None:
+    splits = embedded("wine")
+    data = splits.test[0]
+    torch.manual_seed(0)
+    model = ERM(epochs=20)(GCN(13, 16, 3, batch_norm=True), splits)
+    plain = Identity()(model, data).logits
+    for lr in (1e30, 100.0):
+        result = GTrans(lr_feature=lr)(model, data)
+        assert result.reason is not None and "worse by the surrogate loss itself" in result.reason
+        assert torch.equal(result.logits, plain)
+    assert GTrans()(model, data).reason is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_graph_that_is_returned_is_no_worse_under_the_same_views(seed: int) -> None:
+    """The losses of the steps, each under views of its own, may well rise."""
+    model, data = make_model(), make_graph()
+    result = GTrans(steps=4, lr_feature=0.3, edge_steps=0)(model, data, seed=seed)
+
+    def loss(graph: Data) -> float:
+        with FrozenGNN(model, data, seed=seed) as frozen:
+            weighted = Data(x=graph.x, edge_index=graph.edge_index, edge_weight=torch.ones(graph.edge_index.size(1)))
+            return float(Contrastive()(frozen, weighted, torch.Generator().manual_seed(seed)))
+
+    rises = result.history[-1].loss > result.history[0].loss
+    if result.reason is None and rises:
+        assert loss(result.data) <= loss(data)
+    elif result.reason is not None:
+        assert rises
+
+
+class SpikedEdges(torch.autograd.Function):
+    """The same for the weights of edges."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.like = weight
+        return weight.sum() * 0.0
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.full_like(ctx.like, math.nan)
+
+
+def spiked_at_edges(model: Backbone, data: Data) -> Tensor:
+    return loss_of_logits(model, data) + SpikedEdges.apply(data.edge_weight)  # type: ignore[no-any-return]
+
+
+def test_without_a_finite_gradient_for_the_edges_the_features_are_mended(caplog: pytest.LogCaptureFixture) -> None:
+    model, data, steps = make_model(), make_graph(), []
+    result = GTrans(spiked_at_edges, steps=10, lr_feature=0.01)(model, data, callback=steps.append)
+    expected = GTrans(spiked_at_edges, steps=10, lr_feature=0.01, edge_steps=0)(model, data)
+    assert result.reason is None and torch.equal(result.data.x, expected.data.x)
+    assert torch.equal(result.logits, expected.logits) and result.patch.num_removed == 0
+    said = "for the edges the gradient is not finite at step 4"
+    assert (
+        result.engine.reasons["edges"] == f"features only: {said}" and f"mending features only: {said}" in caplog.text
+    )
+    assert result.history == steps and [step.index for step in steps] == list(range(14))
+    only = GTrans(spiked_at_edges, feature_steps=0)(model, data)
+    assert only.reason == "the gradient is not finite at step 0" and only.patch.num_rows == 0
 
 
 def test_a_model_that_masks_classes_out_is_not_mistaken_for_a_broken_one() -> None:
@@ -228,7 +328,7 @@ def test_bad_settings(arguments: dict[str, Any], said: str) -> None:
         ({"limits": {"frozen_nodes": None}}, r"limits must be a graphmend.Limits \(got dict\)"),
         (
             {"limits": Limits(frozen_nodes=torch.ones(3, dtype=torch.bool))},
-            "frozen_nodes must be a bool mask of 16 entries",
+            "limits.frozen_nodes must have one entry per node, 16 in all",
         ),
         ({"model": None}, r"must be a torch.nn.Module \(got NoneType\)"),
         ({"data": None}, r"must be a torch_geometric.data.Data \(got NoneType\)"),

@@ -23,7 +23,7 @@ from graphmend.errors import GraphMendError
 from graphmend.metrics import score
 from graphmend.nn import GCN
 from graphmend.training import ERM
-from graphs import pairs
+from graphs import labelled, pairs
 
 
 def trained(splits: Splits) -> GCN:
@@ -159,11 +159,66 @@ def test_attack_leaves_everything_as_it_was_and_reads_no_hidden_label(model: GCN
     assert not torch.equal(first.edge_index, other.edge_index)
 
 
+def overlapping() -> tuple[GCN, Splits]:
+    """An untrained model, and a graph in which training nodes are among those of the other two masks."""
+    torch.manual_seed(0)
+    data = labelled(40, density=0.1)
+    number = torch.arange(40)
+    data.train_mask, data.val_mask, data.test_mask = number % 4 < 2, number < 20, number >= 20
+    return GCN(5, 8, 3), Splits.transductive(data)
+
+
+def test_the_attacker_knows_the_labels_of_training_nodes_and_no_others() -> None:
+    model, splits = overlapping()
+    data = splits.test[0]
+    attack = structure_attack(model, splits, seed=1, rate=0.3, epochs=4)
+    for mask, found, seed in (
+        (data.test_mask, attack.tests[0], 1),
+        (data.val_mask, attack.validation, 1 + 10_000),
+    ):
+        by_known = {
+            name: attack_graph(model, data, mask, 0.3, seed, 4, known=known).edge_index
+            for name, known in (
+                ("train", data.train_mask),
+                ("none", torch.zeros(40, dtype=torch.bool)),
+                ("all", torch.ones(40, dtype=torch.bool)),
+                ("own", mask),
+            )
+        }
+        assert torch.equal(found.edge_index, by_known.pop("train"))
+        assert not any(torch.equal(found.edge_index, other) for other in by_known.values())
+
+
+def test_an_attacker_who_was_told_nothing_reads_no_label() -> None:
+    model, splits = overlapping()
+    data, other = splits.test[0], copy.copy(splits.test[0])
+    other.y = (data.y + 1) % 3
+    first, second = (attack_graph(model, d, d.test_mask, 0.3, epochs=4).edge_index for d in (data, other))
+    assert torch.equal(first, second)
+    told = attack_graph(model, data, data.test_mask, 0.3, epochs=4, known=data.train_mask).edge_index
+    assert not torch.equal(first, told)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64])
+def test_victims_and_known_nodes_may_be_marked_by_zeros_and_ones(kind: torch.dtype) -> None:
+    model, splits = overlapping()
+    data = splits.test[0]
+    victims, known = data.test_mask, data.train_mask
+    expected = attack_graph(model, data, victims, 0.3, epochs=2, known=known).edge_index
+    found = attack_graph(model, data, victims.to(kind), 0.3, epochs=2, known=known.to(kind)).edge_index
+    assert torch.equal(found, expected)
+
+
+def test_a_single_step_is_an_attack() -> None:
+    model, splits = overlapping()
+    data = splits.test[0]
+    after = attack_graph(model, data, data.test_mask, 0.3, epochs=1)
+    assert not torch.equal(after.edge_index, data.edge_index)
+
+
 def test_attack_without_budget_is_the_identity(model: GCN, digits: Splits) -> None:
     data = digits.test[0]
     assert torch.equal(attack_graph(model, data, data.mask, rate=0.0).edge_index, data.edge_index)
-    nobody = torch.zeros_like(data.mask)
-    assert torch.equal(attack_graph(model, data, nobody).edge_index, data.edge_index)
 
 
 def test_attack_rejects_what_it_cannot_do(model: GCN, digits: Splits) -> None:
@@ -178,5 +233,10 @@ def test_attack_rejects_what_it_cannot_do(model: GCN, digits: Splits) -> None:
     for options, message in (({"rate": 1.3}, "got 1.3"), ({"epochs": 0}, "got 0"), ({"block_size": 5}, "block_size")):
         with pytest.raises(GraphMendError, match=message):
             attack_graph(model, data, data.mask, **options)
-    with pytest.raises(GraphMendError, match="boolean mask"):
-        attack_graph(model, data, torch.tensor([1, 2]))
+    for victims, message in (
+        (torch.tensor([1, 2]), "victims must have one entry per node"),
+        (torch.arange(data.num_nodes), "victims must hold 0 and 1 only"),
+        (torch.zeros_like(data.mask), "victims marks no node"),
+    ):
+        with pytest.raises(GraphMendError, match=message):
+            attack_graph(model, data, victims)

@@ -121,9 +121,15 @@ def test_label_shift_needs_labels() -> None:
     graph = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
     with pytest.raises(GraphMendError, match="no y"):
         LabelShift()(graph)
-    graph.y = torch.tensor([0, -1])
-    with pytest.raises(GraphMendError, match="got -1"):
-        LabelShift()(graph)
+    for wrong, message in (
+        (torch.tensor([0, -1]), r"got -1\.\.0"),
+        (torch.tensor([0, 20_000_000]), r"got 0\.\.20000000\); number the classes from 0 without gaps"),
+        (torch.tensor([0.0, torch.nan]), "y holds nan"),
+        (torch.ones(2, 2), "one label per node, 2 in all"),
+    ):
+        graph.y = wrong
+        with pytest.raises(GraphMendError, match=message):
+            LabelShift()(graph)
 
 
 def test_column_shift_is_affine_within_its_limits(data: Data) -> None:

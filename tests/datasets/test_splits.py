@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphmend.datasets import Splits, masked, node_mask
+from graphmend.datasets import Splits, masked, node_labels, node_mask
 from graphmend.errors import GraphMendError
 from graphs import DEVICES
 
@@ -53,5 +53,39 @@ def test_node_mask() -> None:
     assert node_mask(data).tolist() == [True, True, True]
     mask = torch.tensor([True, False, True])
     assert node_mask(masked(data, mask)) is mask and "mask" not in data
+    for kind in (torch.uint8, torch.int64):
+        assert torch.equal(node_mask(masked(data, mask.to(kind))), mask)
+    assert not node_mask(masked(data, mask ^ mask)).any()  # a graph without labels may stand among others
     with pytest.raises(GraphMendError, match="index_to_mask"):
         node_mask(masked(data, torch.tensor([0, 2])))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64])
+def test_masks_of_zeros_and_ones_make_the_same_splits(kind: torch.dtype) -> None:
+    expected = Splits.transductive(graph(**three_masks()))
+    found = Splits.transductive(graph(**{name: mask.to(kind) for name, mask in three_masks().items()}))
+    for part in expected.parts:
+        assert torch.equal(found.parts[part][0].mask, expected.parts[part][0].mask)
+
+
+@pytest.mark.parametrize("name", ["train_mask", "val_mask", "test_mask"])
+def test_a_mask_of_a_transductive_set_marks_nodes(name: str) -> None:
+    for wrong, message in (
+        (torch.zeros(3, dtype=torch.bool), f"{name} marks no node"),
+        (torch.arange(3), f"{name} must hold 0 and 1 only"),
+        (torch.tensor([0, 1]), f"{name} must have one entry per node"),
+        (torch.ones(3, 10, dtype=torch.bool), rf"choose one of its 10 columns, such as {name}\[:, 0\]"),
+    ):
+        with pytest.raises(GraphMendError, match=message):
+            Splits.transductive(graph(**{**three_masks(), name: wrong}))
+
+
+def test_labels_of_the_nodes_that_count() -> None:
+    data = masked(graph(y=torch.tensor([[2.0], [torch.nan], [1.0]])), torch.tensor([1, 0, 1]))
+    assert node_labels(data).tolist() == [2, 1]
+    data.y = torch.ones(3, 2)
+    with pytest.raises(GraphMendError, match=r"data.y must have one label per node, 3 in all \(got shape \(3, 2\)\)"):
+        node_labels(data)
+    data.y = None
+    with pytest.raises(GraphMendError, match="no labels y"):
+        node_labels(data)

@@ -45,10 +45,13 @@ def test_the_estimate_counts_features_activations_and_edges() -> None:
     x = graph(1000)
     base = needed_memory(x, 10_000, 16)
     assert base == 4 * (3 * 1000 * 8 + 9 * 1000 * 16) + 10_000 * 48
-    assert needed_memory(x.double(), 10_000, 16) > base
+    assert needed_memory(x.double(), 10_000, 16) == 8 * (3 * 1000 * 8 + 9 * 1000 * 16) + 10_000 * 76
+    elsewhere = torch.empty(1000, 8, device="meta")  # a device that takes all views at once
+    assert needed_memory(elsewhere, 10_000, 16) == base * 4 // 3
     for more in (needed_memory(graph(2000), 10_000, 16), needed_memory(x, 20_000, 16), needed_memory(x, 10_000, 32)):
         assert more > base
-    assert needed_memory(x, 10_000, 0) == needed_memory(x, 10_000, 1)  # a model without weights still has activations
+    narrow = 4 * (3 * 1000 * 8 + 9 * 1000) + 10_000 * 48
+    assert needed_memory(x, 10_000, 0) == needed_memory(x, 10_000, 1) == narrow  # without weights there are activations
 
 
 def test_a_graph_that_cannot_fit_is_refused_with_the_numbers() -> None:
@@ -58,6 +61,19 @@ def test_a_graph_that_cannot_fit_is_refused_with_the_numbers() -> None:
         GraphMendError, match=r"1000 nodes x 8 features and 1000000000000 edges needs about 44703\.\d GiB"
     ):
         check_memory(graph(1000), edges, 16)
+
+
+def test_a_graph_that_needs_all_there_is_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)  # Linux says there what a container may use
+    x = graph(10)
+    needed = needed_memory(x, 20, 4)
+    (tmp_path / "memory.current").write_text("0\n")
+    (tmp_path / "memory.stat").write_text("inactive_file 0\n")
+    (tmp_path / "memory.max").write_text(f"{needed}\n")
+    check_memory(x, 20, 4)
+    (tmp_path / "memory.max").write_text(f"{needed - 1}\n")
+    with pytest.raises(GraphMendError, match="10 nodes x 8 features and 20 edges needs about"):
+        check_memory(x, 20, 4)
 
 
 @devices

@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphmend import FrozenGNN, GraphMendError, GTrans
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, mend
 from graphmend.frozen.edge_weights import native
+from graphmend.surrogates import Supervised
 from sample_models import (
     HID,
     IN,
@@ -28,6 +30,8 @@ from sample_models import (
     OtherNames,
     OwnEmbed,
     Swapped,
+    TakesData,
+    TwoConvs,
     Weighted,
     basic,
     edge_values,
@@ -193,6 +197,44 @@ def test_optional_labels_are_never_passed() -> None:
             return out if y is None else (F.cross_entropy(out, y), out)
 
     assert embedding(seeded(Training), make_graph(y=torch.zeros(N, dtype=torch.long))).shape == (N, HID)
+
+
+class Peeking(TakesData):
+    """Returns the labels, if it gets hold of them."""
+
+    def forward(self, data: Data) -> Any:
+        out = super().forward(data)
+        return out if data.y is None else 100.0 * F.one_hot(data.y, OUT).to(out.dtype)
+
+
+@pytest.mark.parametrize("adapter", [None, GTrans(steps=2), Identity()], ids=["gate", "gtrans", "identity"])
+def test_labels_are_kept_from_a_model_that_takes_the_graph(adapter: Any) -> None:
+    y = torch.arange(N) % OUT
+    data, model = make_graph(y=y), seeded(Peeking)
+    result = mend(model, data, adapter)
+    assert torch.equal(result.logits, mend(seeded(TakesData), make_graph(), adapter).logits)
+    assert data.y is y and torch.equal(result.data.y, y)
+
+
+def test_a_surrogate_sees_the_labels_that_it_was_allowed() -> None:
+    y, mask = torch.arange(N) % OUT, torch.arange(N) < 4
+    result = GTrans(Supervised(mask), steps=3, edge_steps=0, lr_feature=0.05)(seeded(Peeking), make_graph(y=y))
+    assert result.reason is None and result.history[-1].loss < result.history[0].loss
+
+
+@pytest.mark.parametrize("takes", ["data", "y"])
+def test_a_model_that_cannot_do_without_labels_is_told_so(takes: str) -> None:
+    class Reading(TakesData):
+        def forward(self, data: Data) -> Any:
+            return super().forward(data) + F.one_hot(data.y, OUT)
+
+    class Asking(TwoConvs):
+        def forward(self, x: Tensor, edge_index: Tensor, y: Tensor) -> Any:
+            return super().forward(x, edge_index) + F.one_hot(y, OUT)
+
+    model = seeded(Reading if takes == "data" else lambda: Asking(pyg.GCNConv))
+    with pytest.raises(GraphMendError, match=r"asks for the labels y, which are kept from it .*; wrap the model"):
+        mend(model, make_graph(y=torch.arange(N) % OUT))
 
 
 @pytest.mark.parametrize("model", [None, "gcn", lambda x, edge_index: x])

@@ -9,10 +9,14 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
+from graphmend import Gate, GTrans, mend
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import GraphMendError
 from graphmend.graph.checks import check_graph, check_no_duplicates, is_finite
+from graphmend.nn import GCN
 from graphs import labelled
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def changed(**values: Any) -> Callable[[], Any]:
@@ -39,6 +43,15 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no features": (changed(x=None), "no feature tensor x .*; set data.x"),
     "a list": (changed(x=[[1.0]]), "no feature tensor x"),
     "sparse": (changed(x=torch.eye(6).to_sparse()), r"pass a dense tensor, x\.to_dense\(\)"),
+    "compressed": (changed(x=torch.eye(6).to_mkldnn()), r"pass a dense tensor, x\.to_dense\(\)"),
+    "without values": (changed(x=torch.ones(6, 2, device="meta")), "x is on the meta device, .* load its values first"),
+    "complex": (changed(x=torch.ones(6, 2) * 1j), r"complex numbers \(torch.complex64\); take x\.real or x\.abs\(\)"),
+    "conjugate": (changed(x=(torch.ones(6, 2) * 1j).conj()), "complex numbers"),
+    "negated": (changed(x=(torch.ones(6, 2) * 1j).conj().imag), r"convert it with x\.resolve_neg\(\)"),
+    "eight bits": (
+        changed(x=torch.ones(6, 2).to(torch.float8_e4m3fn)),
+        r"torch.float8_e4m3fn, a type that is only for storage; convert it with x\.float\(\)",
+    ),
     "one dimension": (changed(x=torch.ones(6)), r"two dimensions, nodes x features \(got shape \(6,\)\)"),
     "integers": (changed(x=torch.ones(6, 2).long()), r"floating-point \(got torch.int64\); convert it"),
     "no rows": (changed(x=torch.ones(0, 2), num_nodes=0), "the graph is empty"),
@@ -48,6 +61,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no edge list": (changed(edge_index=None), "no edge_index tensor"),
     "flat edges": (changed(edge_index=torch.arange(6)), r"shape \(2, edges\) \(got \(6,\)\)"),
     "short edges": (changed(edge_index=edges.int()), r"torch.int64 \(got torch.int32\); convert it"),
+    "edges without values": (changed(edge_index=edges.to("meta")), "edge_index is on the meta device"),
+    "edges as floats": (changed(edge_index=edges.float()), r"torch.int64 \(got torch.float32\)"),
     "no edges": (changed(edge_index=edges[:, :0]), "the graph has no edges"),
     "a node too high": (changed(edge_index=edges + 5), "names node 7, but the nodes are 0 to 5"),
     "a node too low": (changed(edge_index=edges - 1), "names node -1"),
@@ -57,6 +72,12 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "edge_weight must be floating-point",
     ),
     "weights of NaN": (changed(edge_index=edges, edge_weight=torch.tensor([1.0, torch.nan])), "non-finite values"),
+    "complex weights": (changed(edge_index=edges, edge_weight=torch.ones(2) * 1j), "edge_weight holds complex numbers"),
+    "weights of eight bits": (
+        changed(edge_index=edges, edge_weight=torch.ones(2).to(torch.float8_e5m2)),
+        "edge_weight is torch.float8_e5m2",
+    ),
+    "sparse weights": (changed(edge_index=edges, edge_weight=torch.ones(2).to_sparse()), "edge_weight is stored as"),
     "a list of weights": (changed(edge_index=edges, edge_weight=[1.0, 2.0]), "edge_weight must be a tensor"),
     "too few labels": (changed(y=torch.arange(5)), r"y has shape \(5,\) but the graph 6 nodes"),
     "a wrong number of nodes": (changed(num_nodes=7), "x has 6 rows but num_nodes is 7"),
@@ -69,10 +90,48 @@ def test_bad_graphs(make: Callable[[], Any], message: str) -> None:
         check_graph(make())
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")  # torch is about to drop it, its files remain
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_features_in_unusual_containers_are_refused() -> None:
+    quantised = torch.quantize_per_tensor(torch.ones(6, 2), 0.1, 0, torch.quint8)
+    with pytest.raises(GraphMendError, match=r"quantised \(torch.quint8\); convert it with x\.dequantize\(\)"):
+        check_graph(changed(x=quantised)())
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([torch.ones(2)] * 6, layout=layout)
+        with pytest.raises(GraphMendError, match="x is a nested tensor"):
+            check_graph(changed(x=nested)())
+
+
 def test_good_graphs() -> None:
     check_graph(labelled(6))
     check_graph(changed(y=None, edge_index=edges, edge_weight=torch.ones(2).double(), num_nodes=6)())
     check_graph(changed(x=torch.ones(6, 2, dtype=torch.bfloat16))())
+
+
+STORED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transposed": lambda x: x.t().contiguous().t(),
+    "every other column": lambda x: torch.stack([x, x + 1], dim=2).view(x.size(0), -1)[:, ::2],
+    "every other row": lambda x: x.repeat_interleave(2, dim=0)[::2],
+    "expanded": lambda x: x[:, :1].expand_as(x),
+    "with a gradient": lambda x: x.clone().requires_grad_(),
+    "a result with a gradient": lambda x: x.clone().requires_grad_() * 1,
+    "a parameter": lambda x: torch.nn.Parameter(x.clone()),
+}
+
+
+@pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
+@pytest.mark.parametrize("adapter", [Gate(), GTrans(steps=3)], ids=lambda adapter: type(adapter).__name__)
+def test_how_features_are_stored_does_not_matter(stored: Callable[[torch.Tensor], torch.Tensor], adapter: Any) -> None:
+    data = labelled(12)
+    data.x = stored(data.x)
+    model, before = GCN(5, 8, 3), data.x.detach().clone()
+    plain = labelled(12)
+    plain.x = before.clone()
+    found, expected = mend(model, data, adapter), mend(model, plain, adapter)
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.data.x, expected.data.x)
+    assert torch.equal(data.x.detach(), before) and not found.data.x.requires_grad
+    assert torch.equal(found.patch.apply(data).x, found.data.x)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

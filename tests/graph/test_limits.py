@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend import GTrans
 from graphmend.errors import GraphMendError
-from graphmend.graph.limits import Limits
+from graphmend.graph.limits import MASKS, Limits
 from graphmend.nn import GCN
 from graphs import DEVICES, rng, undirected
 
@@ -113,14 +113,19 @@ def test_what_is_frozen_is_frozen_also_outside_its_range() -> None:
 
 
 BAD = {
-    "too short": ({"frozen_nodes": mask(N - 1)}, r"frozen_nodes must be a bool mask of 9 entries \(got torch.bool"),
-    "indices": ({"frozen_nodes": torch.tensor([0, 3])}, "frozen_nodes must be a bool mask"),
-    "a list": ({"frozen_nodes": [True] * N}, "frozen_nodes must be a bool mask"),
-    "numpy": ({"frozen_nodes": np.ones(N, dtype=bool)}, "frozen_nodes must be a bool mask"),
-    "two-dimensional": ({"frozen_columns": torch.zeros(N, COLUMNS, dtype=torch.bool)}, "frozen_columns"),
-    "edges": ({"frozen_edges": mask(3)}, "frozen_edges must be a bool mask of"),
-    "binary floats": ({"binary": torch.ones(COLUMNS)}, "binary must be a bool mask of 4"),
-    "signs": ({"non_negative": mask(COLUMNS + 1)}, "non_negative must be a bool mask of 4"),
+    "too short": (
+        {"frozen_nodes": mask(N - 1)},
+        r"limits.frozen_nodes must have one entry per node, 9 in all \(got torch.bool",
+    ),
+    "indices": ({"frozen_nodes": torch.tensor([0, 3])}, r"0 and 1 only \(got limits.frozen_nodes\[1\] = 3\)"),
+    "a few nodes": ({"frozen_nodes": torch.tensor([0, 1])}, "limits.frozen_nodes must have one entry per node, 9"),
+    "a list": ({"frozen_nodes": [True] * N}, "limits.frozen_nodes must be a boolean tensor"),
+    "numpy indices": ({"frozen_columns": np.arange(COLUMNS)}, r"0 and 1 only \(got limits.frozen_columns\[2\] = 2\)"),
+    "numpy floats": ({"frozen_nodes": np.ones(N)}, "limits.frozen_nodes must be a boolean tensor"),
+    "two-dimensional": ({"frozen_columns": torch.zeros(N, COLUMNS, dtype=torch.bool)}, "limits.frozen_columns"),
+    "edges": ({"frozen_edges": mask(3)}, "limits.frozen_edges must have one entry per edge"),
+    "binary floats": ({"binary": torch.ones(COLUMNS)}, "limits.binary must be boolean, or 0 and 1 as integers"),
+    "signs": ({"non_negative": mask(COLUMNS + 1)}, "limits.non_negative must have one entry per column, 4 in all"),
     "minimum per row": ({"minimum": torch.zeros(N)}, "minimum must be a number or one per column, 4"),
     "maximum as text": ({"maximum": "1"}, "maximum must be a number or one per column"),
     "maximum as list": ({"maximum": [1.0] * COLUMNS}, "maximum must be a number or one per column"),
@@ -142,6 +147,29 @@ def test_bad_limits(arguments: dict[str, Any], message: str) -> None:
         Limits(**arguments).check(graph())
     with pytest.raises(GraphMendError, match=message):
         GTrans(steps=1)(GCN(COLUMNS, 8, 2), graph(), limits=Limits(**arguments))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64, np.bool_, np.uint8, np.int64])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_of_zeros_and_ones_limit_like_booleans(name: str, kind: Any) -> None:
+    data = graph()
+    size = {"node": N, "column": COLUMNS, "edge": data.num_edges}[MASKS[name]]
+    marked = mask(size, 1, 2)
+    given = marked.to(kind) if isinstance(kind, torch.dtype) else marked.numpy().astype(kind)
+    limits, expected = Limits(**{name: given}), Limits(**{name: marked})
+    limits.check(data)
+    assert torch.equal(getattr(limits, name), marked) and getattr(limits, name).dtype == torch.bool
+    assert torch.equal(moved(data, limits, finish=True), moved(data, expected, finish=True))
+    assert torch.equal(limits.free_edges(data.edge_index, N), expected.free_edges(data.edge_index, N))
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_that_marks_nothing_limits_nothing(name: str) -> None:
+    data = graph()
+    size = {"node": N, "column": COLUMNS, "edge": data.num_edges}[MASKS[name]]
+    limits = Limits(**{name: mask(size)})
+    limits.check(data)
+    assert torch.equal(moved(data, limits, finish=True), moved(data, Limits(), finish=True))
 
 
 def test_good_limits() -> None:

@@ -546,6 +546,26 @@ def test_layers_count() -> None:
     assert len(APPNP(IN, HIDDEN, OUT, num_layers=3).mlp.linears) == 3
 
 
+SMALL = {"num_layers": 2, "batch_norm": False, "dropout": 0.0}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gcn": SMALL,
+    "sage": SMALL | {"mean": "weights"},
+    "gat": SMALL | {"heads": 4, "activation": "elu", "released": False},
+    "gpr": SMALL | {"hops": 10, "alpha": 0.1},
+    "appnp": SMALL | {"hops": 10, "alpha": 0.1},
+    "airgnn": SMALL | {"hops": 10, "lam": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_the_defaults_are_those_of_the_papers(name: str) -> None:
+    """Two layers; APPNP and its relatives have two linear maps and ten hops."""
+    model = build(name, IN, HIDDEN, OUT)
+    sizes = {"in_channels": IN, "hidden_channels": HIDDEN, "out_channels": OUT}
+    assert model.config == sizes | DEFAULTS[name]
+    assert len(model.mlp.linears if hasattr(model, "mlp") else model.convs) == 2
+
+
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "one layer": ("gcn", {"num_layers": 1}, r"num_layers must be at least 2.*\(got 1\)"),
     "dropout 1": ("gcn", {"dropout": 1.0}, r"dropout must be in \[0, 1\) \(got 1.0\)"),

@@ -73,6 +73,12 @@ def test_labels_outside_the_mask_do_not_matter() -> None:
     assert not torch.isclose(Supervised(some())(gcn, changed), first)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64])
+def test_a_mask_of_zeros_and_ones_is_no_list_of_nodes(kind: torch.dtype) -> None:
+    data, gcn = graph(), model()
+    assert torch.equal(Supervised(some().to(kind))(gcn, data), Supervised(some())(gcn, data))
+
+
 def test_supervised_reads_features_and_weights() -> None:
     data, gcn = graph(), model().requires_grad_(False)
     x = data.x.clone().requires_grad_()
@@ -90,14 +96,21 @@ def test_supervised_reads_features_and_weights() -> None:
 
 def test_supervised_says_what_is_wrong() -> None:
     data, gcn = graph(), model()
-    with pytest.raises(GraphMendError, match=r"1-D bool \(got torch\.int64"):
+    with pytest.raises(GraphMendError, match=r"0 and 1 only \(got mask\[2\] = 2\)"):
         Supervised(torch.arange(3))
-    with pytest.raises(GraphMendError, match="1-D bool"):
+    with pytest.raises(GraphMendError, match=r"choose one of its 2 columns, such as mask\[:, 0\]"):
         Supervised(torch.ones(N, 2, dtype=torch.bool))
     with pytest.raises(GraphMendError, match="marks no node"):
         Supervised(torch.zeros(N, dtype=torch.bool))
-    with pytest.raises(GraphMendError, match="has 5 entries but the graph 12 nodes"):
+    with pytest.raises(GraphMendError, match=r"one entry per node, 12 in all \(got torch.bool of shape \(5,\)\)"):
         Supervised(torch.ones(5, dtype=torch.bool))(gcn, data)
+    for wrong, message in ((OUT, rf"0\.\.{OUT - 1} \(got 0\.\.{OUT}\)"), (-1, r"\(got -1\.\.")):
+        data.y = torch.where(some() & (torch.arange(N) == some().nonzero()[0]), wrong, graph().y)
+        with pytest.raises(GraphMendError, match=message):
+            Supervised(some())(gcn, data)
+    data.y = graph().y.view(-1, 1).expand(-1, 2)
+    with pytest.raises(GraphMendError, match=r"one label per node, 12 in all \(got shape \(12, 2\)\)"):
+        Supervised(some())(gcn, data)
     data.y = None
     with pytest.raises(GraphMendError, match="the graph has no y"):
         Supervised(some())(gcn, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -42,7 +43,9 @@ class Align(Adapter):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        require(0 < self.strength <= 1, f"strength must be in (0, 1] (got {self.strength})")
+        is_number = isinstance(self.strength, Real) and not isinstance(self.strength, bool)
+        require(is_number and 0 < self.strength <= 1, f"strength must be in (0, 1] (got {self.strength!r})")
+        object.__setattr__(self, "strength", float(self.strength))
 
     def adapt(self, task: Task) -> Change:
         """Align to the card, or to the running statistics of a batch normalisation."""

@@ -18,10 +18,12 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.engine import MODES, Engine
 from graphmend.engine.memory import check_memory
 from graphmend.engine.report import Report, Stopped
-from graphmend.errors import GraphMendError, listed, require
+from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain, untouched_rng
+from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
@@ -192,12 +194,13 @@ class Adapter(ABC):
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
             gradient is not finite, the graph is returned unchanged with the reason.
         """
+        data = with_edge_index(data)
         check_graph(data)
+        refuse_sampled(data)
         limits = Limits() if limits is None else limits
         require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
         limits.check(data)
-        is_seed = isinstance(seed, int) and 0 <= seed < 2**63
-        require(is_seed, f"seed must be a whole number from 0 to 2**63 - 1 (got {seed!r})")
+        seed = seed_number(seed)
         require(mode in MODES, f"unknown mode {mode!r}; choose one of {listed(MODES)}")
         if card is not None:
             require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")

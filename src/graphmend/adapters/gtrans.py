@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -13,15 +15,21 @@ from torch_geometric.data import Data
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.contracts import Backbone
 from graphmend.engine.columns import column_deviations
+from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
-from graphmend.errors import listed, require
+from graphmend.engine.report import NoEdgeGradient, Report, Stopped
+from graphmend.errors import listed, positive_number, require, whole_number
 from graphmend.graph.budget import check_budget, project
+from graphmend.graph.checks import is_finite
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
 from graphmend.graph.relaxed import RelaxedGraph
+from graphmend.results.history import History
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
 __all__ = ["GTrans"]
 
+_LOG = logging.getLogger(__name__)
+ROUNDING = 1e-6  # of the loss
 FEATURE_SCALES = ("relative", "absolute")
 
 
@@ -91,15 +99,12 @@ class GTrans(Adapter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
         for name in ("steps", "feature_steps", "edge_steps", "num_samples", "block_size"):
-            value = getattr(self, name)
-            require(isinstance(value, int) and value >= 0, f"{name} must be a whole number >= 0 (got {value!r})")
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         some = self.steps == 0 or self.feature_steps + self.edge_steps > 0
         require(some, "feature_steps and edge_steps are both 0: there is nothing to learn; set one of them")
         for name in ("lr_feature", "lr_edge"):
-            value = getattr(self, name)
-            positive = isinstance(value, (int, float)) and math.isfinite(value) and value > 0
-            require(positive, f"{name} must be positive and finite (got {value!r})")
-        check_budget(self.budget)
+            object.__setattr__(self, name, positive_number(name, getattr(self, name)))
+        object.__setattr__(self, "budget", check_budget(self.budget))
         choices_of = {
             "feature_scale": FEATURE_SCALES,
             "edge_update": EDGE_UPDATES,
@@ -110,11 +115,20 @@ class GTrans(Adapter):
             value = getattr(self, name)
             require(value in choices, f"unknown {name} {value!r}; choose one of {listed(choices)}")
         limit = self.time_limit
-        positive = limit is None or (isinstance(limit, (int, float)) and limit > 0)
+        positive = limit is None or (isinstance(limit, Real) and not isinstance(limit, bool) and float(limit) > 0)
         require(positive, f"time_limit must be a positive number of seconds (got {limit!r})")
+        object.__setattr__(self, "time_limit", None if limit is None else float(limit))
 
     def adapt(self, task: Task) -> Change:
-        """Algorithm 1 of the paper."""
+        """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""
+        try:
+            return self._adapt(task)
+        except NoEdgeGradient as error:
+            if self.feature_steps == 0:
+                raise
+            return self._features_only(task, str(error))
+
+    def _adapt(self, task: Task) -> Change:
         history, limits, original = task.history, task.limits, task.data.x
         graph = task.relaxed(self._flips(task))  # lines 1-3: X' = X and p = 0
         cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges
@@ -133,7 +147,20 @@ class GTrans(Adapter):
             for name, flips in graph.candidates(self.num_samples, draws):  # lines 14-18
                 history.add_candidate(name, flips, engine.loss(flips))
             best = history.best()  # lines 19-21
+            if self.feature_steps > 0:  # otherwise the graph as it was is among the discrete ones
+                _require_lower_loss(engine, history, best, original)
             return Change(graph.x, *graph.changes(best), engine.predict(best), engine.report())
+
+    def _features_only(self, task: Task, why: str) -> Change:
+        _LOG.warning("mending features only: for the edges %s", why)
+        generator, history = torch.Generator(device=task.data.x.device).manual_seed(task.seed), task.history.part()
+        try:
+            change = replace(self, edge_steps=0)._adapt(replace(task, generator=generator, history=history))
+        finally:
+            task.history.include(history)
+        report = change.report or Report()
+        change.report = replace(report, reasons={**report.reasons, "edges": f"features only: for the edges {why}"})
+        return change
 
     def _flips(self, task: Task) -> EdgeFlips | None:
         if self.edge_steps == 0:
@@ -159,3 +186,27 @@ class GTrans(Adapter):
     def _edge_step(self, flips: EdgeFlips) -> EdgeStep:
         update = EDGE_UPDATES[self.edge_update](flips.p, self.lr_edge)
         return EdgeStep(flips.p, update, lambda p: project(p, flips.budget))
+
+
+def _require_lower_loss(engine: Engine, history: History, best: Tensor | None, original: Tensor) -> None:
+    """Raise :class:`Stopped` if the mended graph is worse than the graph as it was, by the loss itself.
+
+    Both are compared under the same views, but only if the losses that are known anyway leave a doubt: those of the
+    steps, the first of which is the loss of the graph as it was, and that of the chosen discrete graph.
+    """
+    losses = [step.loss for step in history.read()]
+    scores = [candidate.loss for candidate in history.candidates() if math.isfinite(candidate.loss)]
+    known = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
+    if not losses or known <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
+        return
+    mended = known if scores else float(engine.loss(best))
+    if mended <= losses[0]:
+        return
+    before = float(engine.loss_before(original))
+    if not math.isfinite(mended):
+        raise Stopped("the surrogate loss of the mended graph is not finite; take a smaller lr_feature")
+    if mended > before + ROUNDING * max(1.0, abs(before)):
+        raise Stopped(
+            f"the mended graph is worse by the surrogate loss itself, {mended:.4g} instead of {before:.4g}; "
+            "take a smaller lr_feature"
+        )

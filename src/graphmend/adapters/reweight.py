@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -45,8 +46,10 @@ class Reweight(Adapter):
     largest: float = 4.0
 
     def __post_init__(self) -> None:
-        fits = isinstance(self.largest, (int, float)) and self.largest >= 1 and math.isfinite(self.largest)
+        is_number = isinstance(self.largest, Real) and not isinstance(self.largest, bool)
+        fits = is_number and self.largest >= 1 and math.isfinite(self.largest)
         require(fits, f"largest must be a number of at least 1 (got {self.largest!r})")
+        object.__setattr__(self, "largest", float(self.largest))
 
     @torch.no_grad()
     def adapt(self, task: Task) -> Change:

@@ -15,10 +15,13 @@ from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, quantiles, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
-from graphmend.errors import require
+from graphmend.errors import require, seed_number
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain
+from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.masks import read_mask
 
 __all__ = ["card", "column_range"]
 
@@ -49,10 +52,14 @@ def card(
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8
     """
-    graphs = [train_data] if isinstance(train_data, Data) else list(train_data)
+    graphs = [with_edge_index(data) for data in ([train_data] if isinstance(train_data, Data) else train_data)]
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
+    seed = seed_number(seed)
     for data in graphs:
         check_graph(data)
+        refuse_sampled(data)
+        for name in ("train_mask", "val_mask"):
+            _mask(data, name)  # before any work is done
     widths = {data.x.size(1) for data in graphs}
     require(
         len(widths) == 1,
@@ -149,18 +156,12 @@ def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 def _mask(data: Data, name: str) -> Tensor | None:
     """A mask of the nodes; the first one, where there are several as columns."""
-    mask, nodes = data.get(name), data.x.size(0)
+    mask = data.get(name)
     if mask is None:
         return None
-    shape = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
-    fits = isinstance(mask, Tensor) and mask.shape[:1] == (nodes,) and mask.numel() > 0
-    require(
-        fits and (mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())),
-        f"{name} is no mask of the {nodes} nodes (got {shape}); give one truth value per node, which "
-        f"torch_geometric.utils.index_to_mask(indices, size={nodes}) makes from indices",
-    )
-    first: Tensor = mask.reshape(nodes, -1)[:, 0].to(data.x.device).bool()
-    return first
+    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.size(1) > 0:
+        mask = mask[:, 0]
+    return read_mask(mask, data.x.size(0), name, may_be_empty=True).to(data.x.device)
 
 
 def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:

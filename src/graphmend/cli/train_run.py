@@ -21,6 +21,7 @@ from graphmend.cli.scoring import labelled_nodes
 from graphmend.datasets.registry import load
 from graphmend.datasets.splits import MASKS, Splits, node_mask
 from graphmend.errors import GraphMendError, choose, require
+from graphmend.graph.labels import count_classes
 from graphmend.io.files import check_target
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import provenance
@@ -88,7 +89,7 @@ def _splits(request: Request) -> Splits:
         data[name] = labelled_nodes(data, name, path)
     data.y = data.y.view(-1).long()
     known = data.train_mask | data.val_mask
-    classes, tested = int(data.y[known].max()) + 1, int(data.y[data.test_mask].max())
+    classes, tested = count_classes(data.y[known], data.num_nodes), int(data.y[data.test_mask].max())
     require(
         tested < classes,
         f"{path}: test_mask has the label {tested}, but training and validation know the classes 0 to {classes - 1}; "

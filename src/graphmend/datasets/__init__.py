@@ -13,7 +13,7 @@ from graphmend.datasets.registry import DATASETS, availability, compare, load, m
 from graphmend.datasets.scenarios import Scenario, abnormal_features, shift, structure_attack
 from graphmend.datasets.shifts import SHIFTS, ColumnShift, EdgeSubsample, LabelShift, MissingColumns
 from graphmend.datasets.sklearn_graphs import embedded, knn_graph, stratified_parts
-from graphmend.datasets.splits import Splits, masked, node_mask
+from graphmend.datasets.splits import Splits, masked, node_labels, node_mask
 
 __all__ = [
     "DATASETS",
@@ -39,6 +39,7 @@ __all__ = [
     "masked",
     "measured",
     "missing_files",
+    "node_labels",
     "node_mask",
     "photo_graph",
     "planetoid_graph",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.masks import read_mask
 from graphmend.graph.pairs import pair_of
 from graphmend.transforms.attacks.pairs import UndirectedGraph
 from graphmend.transforms.attacks.prbcd import PRBCD
-from graphmend.transforms.attacks.target import check_mask
 
 __all__ = ["attack_graph"]
 
@@ -36,28 +37,21 @@ def attack_graph(
     Args:
         model: A trained module called as ``model(x, edge_index, edge_weight)``, or any that FrozenGNN supports.
         data: An unweighted, undirected graph without repeated edges.
-        victims: Boolean mask of the nodes whose predictions are attacked.
+        victims: Mask of the nodes whose predictions are attacked.
         rate: Budget: the number of undirected edges flipped at most, as a fraction of those with a victim at an end.
         seed: Seed of the random blocks and of the final samples.
         epochs: Gradient steps; the block of candidate pairs is resampled during the first three quarters.
-        known: Boolean mask of the nodes whose true labels the attacker knows, typically the training nodes.
+        known: Mask of the nodes whose true labels the attacker knows, typically the training nodes.
         block_size: Node pairs considered at a time.
 
     Returns:
         A copy of ``data`` with another ``edge_index`` (sorted, both directions).
     """
-    require(0 <= rate <= 1, f"rate must be in [0, 1] (got {rate})")
+    data = with_edge_index(data)
     graph = UndirectedGraph.of(data)
-    check_mask("victims", victims, graph.num_nodes)
+    victims = read_mask(victims, graph.num_nodes, "victims").to(data.x.device)
+    known = torch.zeros_like(victims) if known is None else known
+    attack = PRBCD(model, rate=rate, nodes=victims, known=known, block_size=block_size, epochs=epochs, seed=seed)
     near = victims[pair_of(graph.pairs, graph.num_nodes)].any(0)
-    attack = PRBCD(
-        model,
-        budget=math.floor(rate * int(near.sum()) + 1e-9),
-        nodes=victims,
-        known=torch.zeros_like(victims) if known is None else known,
-        block_size=block_size,
-        epochs=epochs,
-        resampling_epochs=max(1, 3 * epochs // 4),
-        seed=seed,
-    )
-    return attack(data)
+    budget = math.floor(attack.rate * int(near.sum()) + 1e-9)
+    return replace(attack, budget=budget, resampling_epochs=max(1, 3 * attack.epochs // 4))(data)

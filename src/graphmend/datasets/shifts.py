@@ -19,7 +19,10 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.graph.checks import check_features, check_graph
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import without_edges
+from graphmend.graph.labels import count_classes, read_labels
+from graphmend.graph.numbers import check_real, check_seed
 from graphmend.io.files import Array
 
 __all__ = ["SHIFTS", "ColumnShift", "EdgeSubsample", "LabelShift", "MissingColumns"]
@@ -56,22 +59,26 @@ class LabelShift:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_seed(self.seed)
-        kappa, shares = self.concentration, self.shares
-        require(0 < kappa < math.inf, f"concentration must be positive and finite (got {kappa}); 1 is a strong shift")
-        if shares is not None:
-            good = all(math.isfinite(share) and share >= 0 for share in shares) and sum(shares) > 0
-            require(good, f"shares must not be negative and not all 0 (got {list(shares)}); give one per class")
+        check_seed(self)
+        check_real(self, "concentration", 0, above=True, hint="1 is a strong shift")
+        if self.shares is not None:
+            try:
+                shares = np.asarray(self.shares, dtype=np.float64)
+            except (TypeError, ValueError):
+                shares = np.zeros(0)
+            good = shares.ndim == 1 and bool(np.isfinite(shares).all() and (shares >= 0).all() and (shares > 0).any())
+            require(good, f"shares must not be negative and not all 0 (got {self.shares!r}); give a number per class")
 
     def __call__(self, data: Data) -> Data:
         """The subgraph of the nodes that stay, in their order."""
+        data = with_edge_index(data)
         check_graph(data)
         require(data.get("y") is not None, "a label shift needs labels, but the graph has no y; set data.y")
-        y: Array = data.y.reshape(-1).cpu().numpy()
-        low = y.min().item()
-        require(low >= 0, f"labels must not be negative (got {low}); take the subgraph of the labelled nodes first")
+        labels = read_labels(data.y, data.x.size(0))
+        classes = count_classes(labels, data.x.size(0))
+        y: Array = labels.cpu().numpy()
         rng = np.random.default_rng(self.seed)
-        counts = np.bincount(y.astype(np.int64))
+        counts = np.bincount(y, minlength=classes)
         wanted = self._shares(counts, rng)
         present = wanted > 0
         size = (counts[present] / wanted[present]).min()
@@ -127,10 +134,10 @@ class ColumnShift:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_share("share", self.share)
-        _check_seed(self.seed)
-        require(1 <= self.scale < math.inf, f"scale must be at least 1 and finite (got {self.scale})")
-        require(0 <= self.offset < math.inf, f"offset must be finite and not negative (got {self.offset})")
+        check_real(self, "share", 0, 1)
+        check_real(self, "scale", 1)
+        check_real(self, "offset", 0)
+        check_seed(self)
 
     def __call__(self, data: Data) -> Data:
         """A copy with other features."""
@@ -168,9 +175,9 @@ class MissingColumns:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_share("share", self.share)
-        _check_seed(self.seed)
-        require(math.isfinite(self.value), f"value must be finite (got {self.value}); 0 stands for missing words")
+        check_real(self, "share", 0, 1)
+        check_real(self, "value", hint="0 stands for missing words")
+        check_seed(self)
 
     def __call__(self, data: Data) -> Data:
         """A copy with other features."""
@@ -199,11 +206,12 @@ class EdgeSubsample:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_share("keep", self.keep)
-        _check_seed(self.seed)
+        check_real(self, "keep", 0, 1)
+        check_seed(self)
 
     def __call__(self, data: Data) -> Data:
         """A copy with fewer edges, in their order."""
+        data = with_edge_index(data)
         check_graph(data)
         source, target = data.edge_index
         low, high = torch.minimum(source, target), torch.maximum(source, target)
@@ -223,14 +231,6 @@ SHIFTS: dict[str, Callable[..., Any]] = {
     "edges": EdgeSubsample,
 }
 """All simulated shifts by name; each can be made without arguments and called with a graph."""
-
-
-def _check_share(name: str, share: float) -> None:
-    require(0 <= share <= 1, f"{name} must be in [0, 1] (got {share})")
-
-
-def _check_seed(seed: int) -> None:
-    require(isinstance(seed, int) and seed >= 0, f"seed must be a whole number and not negative (got {seed!r})")
 
 
 def _columns(data: Data, share: float, seed: int) -> tuple[Tensor, np.random.Generator]:

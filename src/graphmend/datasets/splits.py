@@ -11,9 +11,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import choose, listed, require
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.labels import read_labels
+from graphmend.graph.masks import read_mask
 from graphmend.metrics.scores import METRICS
 
-__all__ = ["TASKS", "Splits", "masked", "node_mask"]
+__all__ = ["TASKS", "Splits", "masked", "node_labels", "node_mask"]
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 TASKS = {"multiclass": "one of several classes", "binary": "one of two classes"}
@@ -23,7 +26,7 @@ TASKS = {"multiclass": "one of several classes", "binary": "one of two classes"}
 class Splits:
     """Training, validation and test graphs.
 
-    A graph may carry a boolean ``mask``: the nodes that are trained on or scored; without it all nodes are. In a
+    A graph may carry a ``mask``: the nodes that are trained on or scored; without it all nodes are. In a
     transductive set the three lists hold the same graph under three masks; :meth:`transductive` makes one.
 
     Args:
@@ -54,7 +57,8 @@ class Splits:
     ) -> Splits:
         """One graph for training, validation and testing, under its ``train_mask``, ``val_mask`` and ``test_mask``.
 
-        The three graphs share all tensors of ``data`` and differ in ``mask`` only.
+        The three graphs share all tensors of ``data`` and differ in ``mask`` only. Masks are boolean, or 0 and 1 as
+        integers; the edges may also be in a sparse ``adj_t``.
 
         Example:
             >>> masks = {f"{part}_mask": torch.arange(3) == i for i, part in enumerate(("train", "val", "test"))}
@@ -64,7 +68,9 @@ class Splits:
         """
         missing = [name for name in MASKS if data.get(name) is None]
         require(not missing, f"the graph has no {listed(missing)}; set all of {', '.join(MASKS)}")
-        train, val, test = ([masked(data, data[name])] for name in MASKS)
+        masks = [read_mask(data[name], data.num_nodes, name) for name in MASKS]
+        data = with_edge_index(data)
+        train, val, test = ([masked(data, mask)] for mask in masks)
         return cls(train, val, test, metric, task, {} if meta is None else meta)
 
     @property
@@ -86,13 +92,13 @@ def masked(data: Data, mask: Tensor) -> Data:
 
 
 def node_mask(data: Data) -> Tensor:
-    """The nodes of ``data`` that count, as a boolean tensor: its ``mask``, or all nodes."""
+    """The nodes of ``data`` that count, as a boolean tensor: its ``mask``, which may be empty, or all nodes."""
     if "mask" not in data:
         return torch.ones(data.num_nodes, dtype=torch.bool, device=data.x.device)
-    mask: Tensor = data["mask"]
-    require(
-        mask.dtype == torch.bool and tuple(mask.shape) == (data.num_nodes,),
-        f"data.mask must be boolean of shape ({data.num_nodes},) (got {mask.dtype} of shape {tuple(mask.shape)}); "
-        "convert node indices with torch_geometric.utils.index_to_mask",
-    )
-    return mask
+    return read_mask(data["mask"], data.num_nodes, "data.mask", may_be_empty=True)
+
+
+def node_labels(data: Data) -> Tensor:
+    """The labels of the nodes that count, see :func:`node_mask`, as ``int64`` of shape ``(M,)``."""
+    require(data.get("y") is not None, "the graph has no labels y; set data.y")
+    return read_labels(data.y, data.num_nodes, node_mask(data), "data.y")

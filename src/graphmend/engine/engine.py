@@ -154,12 +154,12 @@ class Engine:
         return Measured(tuple(loss.terms), values.clone() if self.is_recording else values)
 
     @torch.no_grad()
-    def loss(self, flips: Tensor) -> Tensor:
+    def loss(self, flips: Tensor | None) -> Tensor:
         """The loss of a discrete graph, under the same views for all; the variables stay as they are."""
         give_back_if_scarce()
         self.generator.manual_seed(self.seed)
         p = self.graph.p
-        if not self.is_recording or p is None:
+        if not self.is_recording or p is None or flips is None:
             return self._loss(self.graph.presence(flips)).total
         kept = p.clone()  # a recording reads p from where it is
         p.copy_(flips)
@@ -167,6 +167,18 @@ class Engine:
             return self._run("loss", self._loss).total.clone()
         finally:
             p.copy_(kept)
+
+    @torch.no_grad()
+    def loss_before(self, x: Tensor) -> Tensor:
+        """The loss of the graph as it was, with the features ``x``, under the views of :meth:`loss`."""
+        p, kept = self.graph.p, self.graph.x.clone()
+        self.graph.x.copy_(x)
+        self.features_changed()
+        try:
+            return self.loss(None if p is None else torch.zeros_like(p))
+        finally:
+            self.graph.x.copy_(kept)
+            self.features_changed()
 
     @torch.no_grad()
     def predict(self, flips: Tensor | None) -> Tensor:

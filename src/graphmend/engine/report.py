@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Abilities", "Measured", "Report", "Stopped"]
+__all__ = ["Abilities", "Measured", "NoEdgeGradient", "Report", "Stopped"]
 
 
 class Stopped(Exception):
     """The loss cannot be followed any further; the message says why."""
+
+
+class NoEdgeGradient(Stopped):
+    """The loss has no finite gradient for the edges; it may have one for the features."""
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, require
 
+LABELS_ARE_KEPT = (
+    "the model's forward asks for the labels y, which are kept from it so that its predictions do not depend on them; "
+    "wrap the model so that it needs none, or give it those it may see under another name"
+)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -18,17 +23,22 @@ class Caller:
     """Calls ``forward(data)`` or ``forward(x, edge_index, ...)``, whichever a module or function has.
 
     Further parameters (``edge_weight``, ``edge_attr``, ``batch``, ...) are filled from attributes of the graph with the
-    same name; those that have a default and no such attribute are left alone, and so are optional labels ``y``.
+    same name; those that have a default and no such attribute are left alone. The labels ``y`` are kept from it: a
+    model that saw them would predict what it was told.
 
     Args:
         function: A module, called with its hooks, or a function.
         leave_out: Optional parameters that are not filled.
+        shows_labels: Whether labels are handed over all the same, to see whether they are what a model misses.
     """
 
-    def __init__(self, function: Callable[..., Any], leave_out: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, function: Callable[..., Any], leave_out: frozenset[str] = frozenset(), *, shows_labels: bool = False
+    ) -> None:
         self.function = function
         self.leave_out = leave_out
-        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
+        self.shows_labels = shows_labels
+        signature = _signature(function.forward if isinstance(function, nn.Module) else function)
         kinds = (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)
         named = [p for p in signature.parameters.values() if p.kind in kinds]
         names = [p.name for p in named]
@@ -55,7 +65,8 @@ class Caller:
     def __call__(self, data: Data) -> Any:
         """Call the function on a graph."""
         if self.wants_data:
-            return self.function(data)
+            return self.function(data if self.shows_labels else _without_labels(data))
+        require("y" not in self.required or self.shows_labels, LABELS_ARE_KEPT)
         missing = [name for name in self.required if data.get(name) is None]
         if missing:
             raise GraphMendError(
@@ -66,3 +77,28 @@ class Caller:
         if self._by_name:
             return self.function(x=data.x, edge_index=data.edge_index, **further)
         return self.function(data.x, data.edge_index, **further)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a function; those of a traced model, or of one from a TorchScript file, are in its schema."""
+    try:
+        return inspect.signature(function)
+    except ValueError as error:
+        schema = getattr(function, "schema", None)
+        if schema is None:
+            raise GraphMendError(f"the parameters of the model's forward are unknown ({error}); wrap it") from error
+        kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+        return inspect.Signature(
+            [
+                inspect.Parameter(a.name, kind, default=a.default_value if a.has_default_value() else none)
+                for a in schema.arguments[1:]  # the first one is the model
+            ]
+        )
+
+
+def _without_labels(data: Data) -> Data:
+    if "y" not in data:
+        return data
+    out = copy.copy(data)
+    del out.y
+    return out

@@ -7,6 +7,7 @@ out by trying, not by reading signatures: many layers accept weights and ignore 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,10 +17,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import SumAggregation
 
-from graphmend.errors import UnsupportedLayerError
+from graphmend.errors import UnsupportedLayerError, require
 from graphmend.frozen.call import Caller
-from graphmend.frozen.convs.edges import computing_sums_at_once
-from graphmend.frozen.convs.registry import weighted_forward, why_unsupported
+from graphmend.frozen.convs.edges import FLOOR, computing_sums_at_once
+from graphmend.frozen.convs.registry import CONVOLUTIONS, weighted_forward, why_unsupported
 from graphmend.graph.edits import without_edges
 
 Way = Callable[[nn.Module, Caller, Data, Tensor], Any]
@@ -48,9 +49,19 @@ def native(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> An
     return caller(graph)
 
 
+def own_weights(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
+    """Convolutions we do not know that take an ``edge_weight`` themselves get it; the others are hooked."""
+    return _each_its_way(model, caller, data, presence, takes_weights)
+
+
 def hooked(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
     """Messages are multiplied with presences on their way into a sum, for convolutions we do not know."""
+    return _each_its_way(model, caller, data, presence, lambda _: False)
 
+
+def _each_its_way(
+    model: nn.Module, caller: Caller, data: Data, presence: Tensor, is_given_weights: Callable[[MessagePassing], bool]
+) -> Any:
     def scale(module: MessagePassing, inputs: Any, message: Tensor) -> Tensor:
         lead = (1,) * (message.dim() + module.node_dim) if module.node_dim < 0 else ()
         return message * presence.to(message.dtype).view(*lead, -1, *(1,) * (message.dim() - 1 - len(lead)))
@@ -59,9 +70,36 @@ def hooked(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> An
         for _, conv in convolutions(model):
             if why_unsupported(conv) is None:
                 stack.enter_context(_forward_as(conv, weighted_forward(conv, presence)))
+            elif is_given_weights(conv):
+                stack.enter_context(_forward_as(conv, _given_weights(conv, presence)))
             else:
                 stack.callback(conv.register_message_forward_hook(scale).remove)
         return caller(data)
+
+
+def _given_weights(conv: MessagePassing, presence: Tensor) -> Callable[..., Tensor]:
+    """The layer's own forward with its weights times the presences.
+
+    Edges of presence 0 are taken out: a layer that divides by a sum of weights has no finite gradient where all of
+    them are 0.
+    """
+    forward, signature, keep = conv.forward, inspect.signature(conv.forward), presence > FLOOR
+
+    def weighted(*args: Any, **kwargs: Any) -> Tensor:
+        call = signature.bind(*args, **kwargs)
+        edge_index, own = call.arguments["edge_index"], call.arguments.get("edge_weight")
+        fits = isinstance(edge_index, Tensor) and edge_index.shape == (2, presence.numel())
+        require(fits, "the model must pass its edge_index on unchanged")
+        weight = presence if own is None else own * presence.view(own.shape).to(own.dtype)
+        call.arguments["edge_index"], call.arguments["edge_weight"] = edge_index[:, keep], weight[keep]
+        return forward(*call.args, **call.kwargs)  # type: ignore[no-any-return]
+
+    return weighted
+
+
+def takes_weights(conv: MessagePassing) -> bool:
+    """Whether the forward of a layer has a parameter for edge weights; what it does with them shows a trial."""
+    return {"edge_index", "edge_weight"} <= set(inspect.signature(conv.forward).parameters)
 
 
 def filtered(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
@@ -80,20 +118,35 @@ def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
         yield patched_plainly
     if caller.accepts(weight_name(caller, data)):
         yield native
-    if any(reasons) and all(
-        reason is None or isinstance(conv.aggr_module, SumAggregation)
-        for (_, conv), reason in zip(convolutions(model), reasons, strict=True)
-    ):
+    unknown = [conv for (_, conv), reason in zip(convolutions(model), reasons, strict=True) if reason is not None]
+    if unknown and all(isinstance(conv.aggr_module, SumAggregation) for conv in unknown):
         yield hooked
+        if any(map(takes_weights, unknown)):
+            yield own_weights
 
 
-def why_not(model: nn.Module, remedy: str = "edge_steps=0 still works") -> str:
-    """The sentence that names the layers that stand in the way."""
-    reasons = {name: why_unsupported(conv) for name, conv in convolutions(model)}
+def why_not(model: nn.Module, remedy: str = "edge_steps=0 still works", found: str | None = None) -> str:
+    """The sentence that names the layers that stand in the way.
+
+    Args:
+        model: The model.
+        remedy: What to do instead.
+        found: What trials have shown, as a part of a sentence about the model.
+    """
+    found = found or "it does not treat an edge of weight 0 as absent"
+    reasons = {name: _why_not_through(conv, found) for name, conv in convolutions(model)}
     bad = [f"{name or 'the model'} ({reason})" for name, reason in reasons.items() if reason is not None]
     if not bad:
-        bad = [f"{type(model).__name__} (it does not treat an edge of weight 0 as absent)"]
+        bad = [f"{type(model).__name__} ({found})"]
     return f"edges cannot be learned through {', '.join(bad)}; {remedy}"
+
+
+def _why_not_through(conv: MessagePassing, found: str) -> str | None:
+    if type(conv) in CONVOLUTIONS or not takes_weights(conv):
+        return why_unsupported(conv)
+    if not isinstance(conv.aggr_module, SumAggregation):
+        found = f"aggregates with {conv.aggr!r}: only a sum can fade an edge out"
+    return f"{type(conv).__name__} takes edge weights, but {found}"
 
 
 def weight_name(caller: Caller, data: Data) -> str:

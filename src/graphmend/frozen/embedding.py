@@ -13,7 +13,9 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn import Sequential as GraphSequential
 
 from graphmend.errors import GraphMendError, listed
+from graphmend.frozen.scripted import is_scripted, require_visible_layers
 
+EXPORT_EMBED = ", or give it an embed(x, edge_index) under @torch.jit.export"
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, GraphSequential)
 
 
@@ -92,6 +94,7 @@ def named_tap(model: nn.Module, name: str, run: Callable[[], object], nodes: int
     modules = {key: module for key, module in model.named_modules() if key}
     if name not in modules:
         raise GraphMendError(f"the model has no module {name!r}; its modules are {listed(modules)}")
+    require_visible_layers(modules[name], f"the output of {name!r}", EXPORT_EMBED)
     calls = _trace({name: modules[name]}, run, nodes)
     if not calls:
         raise GraphMendError(f"the module {name!r} does not run in the model's forward; name another embedding")
@@ -120,7 +123,7 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
         inner = [_inner_layers(call) for call in calls]
         weighted = [k for k, c in enumerate(calls) if _has_weights(c.module) and (inner[k] or c.input is not None)]
         if not weighted:
-            raise GraphMendError(_ask(model))
+            raise _nothing_found(model)
         last, opened = calls[weighted[-1]], inner[weighted[-1]]
         if not opened or (last.input is not None and is_good(Tap(last.call))):
             break
@@ -129,12 +132,13 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
     for tap in (Tap(last.call, tail=tail), Tap(last.call, output=True)):
         if is_good(tap):
             return tap
-    raise GraphMendError(_ask(model))
+    raise _nothing_found(model)
 
 
-def _ask(model: nn.Module) -> str:
+def _nothing_found(model: nn.Module) -> GraphMendError:
+    require_visible_layers(model, "its second-last representation", EXPORT_EMBED)
     names = listed(name for name, module in model.named_modules() if name and _has_weights(module))
-    return (
+    return GraphMendError(
         f"no node representation of {type(model).__name__} was found that reacts to edges; "
         f"name the module whose output to use with embedding=..., one of {names}"
     )
@@ -157,7 +161,7 @@ def _inner_layers(traced: _Traced) -> dict[str, nn.Module]:
 
 def _trace(units: dict[str, nn.Module], run: Callable[[], object], nodes: int) -> list[_Traced]:
     """The executions of ``units``, in order, with their node-level inputs."""
-    names = {module: name for name, module in units.items()}
+    names = {module: name for name, module in units.items() if not is_scripted(module)}
     turns: Counter[nn.Module] = Counter()
     calls: list[_Traced] = []
 

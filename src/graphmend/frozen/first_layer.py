@@ -23,6 +23,7 @@ from graphmend.engine.low_rank import Leaves
 from graphmend.errors import GraphMendError, require
 from graphmend.frozen.embedding import Call, Tap
 from graphmend.frozen.failures import first_line
+from graphmend.frozen.scripted import is_scripted, require_visible_layers
 
 __all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
@@ -97,6 +98,7 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
     affine = _before_batch_norm([c for c in calls if is_affine(c) and varies(c)], first)
     chosen = _chosen(affine, reacting, first)
     if chosen is None:
+        require_visible_layers(model, "its first layer")
         raise GraphMendError(_nothing_found(model, x))
     norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
     is_sure = len(reacting) > 0 and follows(chosen) and _varies(first[chosen].value)
@@ -169,7 +171,7 @@ def _response(value: Tensor, products: list[Tensor]) -> Tensor:
 
 def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
     """The outputs of all modules with one row of numbers per node, in the order in which the modules finish."""
-    names = {module: name for name, module in model.named_modules() if name}
+    names = {module: name for name, module in model.named_modules() if name and not is_scripted(module)}
     turns: Counter[nn.Module] = Counter()
     outputs: dict[Call, _Output] = {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -21,9 +20,9 @@ from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
-from graphmend.errors import UnsupportedLayerError, listed, require
+from graphmend.errors import UnsupportedLayerError, listed, require, seed_number
 from graphmend.frozen.call import Caller
-from graphmend.frozen.edge_weights import Way, filtered, why_not
+from graphmend.frozen.edge_weights import Way, filtered
 from graphmend.frozen.embedding import Tap
 from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
@@ -34,23 +33,14 @@ from graphmend.graph.edits import with_more_edges
 __all__ = ["FrozenGNN"]
 
 
-_LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
-_LOCKS_LOCK = threading.Lock()
-
-
-def _lock_of(model: nn.Module) -> threading.RLock:
-    """One thread at a time freezes a model; another one waits."""
-    with _LOCKS_LOCK:
-        return _LOCKS.setdefault(model, threading.RLock())
-
-
 class FrozenGNN:
     """A trained model with the backbone contract: logits, an embedding Z, and exact edge weights.
 
     The model is called as ``forward(x, edge_index)``, with ``edge_weight`` or ``edge_attr`` besides, or as
     ``forward(data)``, and returns logits, log-softmax or a single binary logit per node. Use it as a context manager:
     inside, the model is in eval mode without parameter gradients and the global generators are seeded; at the end, also
-    after an exception, model and generators are as they were.
+    after an exception, model and generators are as they were. The generators belong to the whole process: while a block
+    is open, other threads that open one, or mend, wait for its end.
 
     Args:
         model: Any ``nn.Module``.
@@ -80,13 +70,12 @@ class FrozenGNN:
         self.stacked_views = False  #: whether views went through the model together
         self._data = plain(data)
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
-        self._embedding, self._seed, self._mode = embedding, seed, mode
+        self._embedding, self._seed, self._mode = embedding, seed_number(seed), mode
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
         with ExitStack() as stack:
-            stack.enter_context(_lock_of(self.module))
             stack.callback(self.__dict__.pop, "_trials", None)  # it refers to this object, and both to a graph
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
@@ -100,7 +89,7 @@ class FrozenGNN:
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
                 self._trials.embedding()
             self._forward = Caller(self.module, self._wiring.leave_out)
-            self._stack = stack.pop_all()
+            self._stack, self._thread = stack.pop_all(), threading.get_ident()
         return self
 
     def __exit__(
@@ -224,7 +213,7 @@ class FrozenGNN:
     def require_edge_weights(self, remedy: str = "edge_steps=0 still works") -> None:
         """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""
         if not self.takes_edge_weights:
-            raise UnsupportedLayerError(why_not(self.module, remedy))
+            raise UnsupportedLayerError(self._trials.why_no_edge_weights(remedy))
 
     @property
     def width(self) -> int:
@@ -273,6 +262,8 @@ class FrozenGNN:
 
     def _caller(self) -> Caller:
         require(self._stack is not None, "a FrozenGNN is used inside its with block")
+        here = self._thread == threading.get_ident()
+        require(here, "a FrozenGNN is used by the thread that opened its with block; open another one in this thread")
         return self._forward
 
     def _ready(self, caller: Caller, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Callable[[], Any]:

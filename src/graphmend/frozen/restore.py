@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,26 +14,35 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.errors import GraphMendError
+
+_ONE_AT_A_TIME = threading.RLock()
+
 
 @contextmanager
 def untouched_rng(seed: int) -> Iterator[None]:
-    """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and give each its state back."""
-    has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    cuda = torch.cuda.get_rng_state_all() if has_cuda else None
-    cpu, python, legacy_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed tells devices that are not there, too, and long
-        if cuda is not None:
-            torch.cuda.manual_seed_all(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002 (user models may draw from it)
-        yield
-    finally:
-        torch.set_rng_state(cpu)
-        random.setstate(python)
-        np.random.set_state(legacy_numpy)  # noqa: NPY002
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
+    """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and give each its state back.
+
+    The generators belong to the whole process, so one thread at a time is inside; others wait. Blocks of one thread may
+    be nested.
+    """
+    with _ONE_AT_A_TIME:
+        has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        cuda = torch.cuda.get_rng_state_all() if has_cuda else None
+        cpu, python, legacy_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+        try:
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed tells absent devices, too, which takes long
+            if cuda is not None:
+                torch.cuda.manual_seed_all(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002 (user models may draw from it)
+            yield
+        finally:
+            torch.set_rng_state(cpu)
+            random.setstate(python)
+            np.random.set_state(legacy_numpy)  # noqa: NPY002
+            if cuda is not None:
+                torch.cuda.set_rng_state_all(cuda)
 
 
 @contextmanager
@@ -44,12 +54,13 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
     are put back, also after an exception or Ctrl-C.
     """
     modules = list(model.modules())
+    modes = [(module, getattr(module, "training", None)) for module in modules]  # a scripted module keeps it elsewhere
     attributes = [(module, dict(vars(module)), _tables(module)) for module in modules]
     groups = _groups(_tensors(model, modules))
     contents = [(group, [tensor.shape for tensor in group], _flat(group)) for group in groups]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
-        model.eval()
+        _switch_to_eval(model)
         for parameter, _ in flags:
             parameter.requires_grad_(False)
         for module in modules:
@@ -62,11 +73,24 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
             for table, content in tables:
                 table.clear()
                 table.extend(content) if isinstance(table, list) else table.update(content)
+        for module, mode in modes:
+            if mode is not None and module.training != mode:
+                module.training = mode
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
         for group, shapes, content in contents:
             if not _is_same(group, content):
                 _restore(group, shapes, content)
+
+
+def _switch_to_eval(model: nn.Module) -> None:
+    try:
+        model.eval()
+    except Exception as error:
+        raise GraphMendError(
+            f"{type(model).__name__} cannot be switched to evaluation mode ({type(error).__name__}: {error}); "
+            "pass the model that it was made from"
+        ) from error
 
 
 def plain(data: Data) -> Data:

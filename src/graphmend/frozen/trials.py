@@ -21,15 +21,17 @@ from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.errors import GraphMendError, require
-from graphmend.frozen.call import Caller
-from graphmend.frozen.comparing import is_close, slope
-from graphmend.frozen.edge_weights import Way, filtered, native, ways
+from graphmend.frozen.call import LABELS_ARE_KEPT, Caller
+from graphmend.frozen.comparing import is_close
+from graphmend.frozen.edge_trials import Outcome, try_way, why_no_way_can_work
+from graphmend.frozen.edge_weights import Way, filtered, native, ways, why_not
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
 from graphmend.frozen.failures import cannot_run, failures_named, first_line
 from graphmend.frozen.first_layer import FirstLayer, find_first_layer, response_of_mean
 from graphmend.frozen.restore import untouched_rng
+from graphmend.frozen.scripted import is_scripted
 from graphmend.frozen.wiring import OwnEmbed, Wiring
-from graphmend.graph.edits import reordered, sample, without_edges
+from graphmend.graph.edits import sample, without_edges
 
 if TYPE_CHECKING:
     from graphmend.frozen.frozen import FrozenGNN
@@ -60,7 +62,7 @@ class Trials:
         self._embedding, self._seed = embedding, seed
         self._small: Data | None = None
         self._way: Way | None = None
-        self._reacts_to_edges, self._own = False, Wiring()  # the latter for findings about this graph only
+        self._own = Wiring()  # for findings about this graph only
 
     @property
     def data(self) -> Data:
@@ -113,8 +115,20 @@ class Trials:
         except Exception as error:
             written = self._written_without_edge_attr(error)
             if written is None:
+                require(not self._runs_with_labels(), LABELS_ARE_KEPT)
                 raise GraphMendError(cannot_run(self.whole, error)) from error
             return written
+
+    def _runs_with_labels(self) -> bool:
+        """Whether the model would run if it were given the labels."""
+        if self.whole.get("y") is None:
+            return False
+        try:
+            self._written_attributes(Caller(self.model, shows_labels=True), self.whole)
+        except Exception as error:  # labels were not the reason
+            _LOG.debug("with labels: %s", first_line(error))
+            return False
+        return True
 
     def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
         """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
@@ -144,50 +158,34 @@ class Trials:
         known = self.wiring.way or self._way
         if known is not None:
             return known
+        self._way, reacts = filtered, False
+        for way in ways(self.model, self.forward, self.data):
+            why_not, reacts = self._outcome(way, self.forward)
+            if why_not is None:
+                self._way = way
+                break
+        if self._way is filtered:  # unless the model has failed altogether
+            self._run_plainly()
+        if reacts:  # otherwise the trials say nothing, and others are made for the next graph
+            self.wiring.way = self._way
+        return self._way
+
+    def _outcome(self, way: Way, caller: Caller) -> Outcome:
+        return try_way(way, self.model, caller, self.data, self.frozen.fresh, self._seed)
+
+    def why_no_edge_weights(self, remedy: str) -> str:
+        """The sentence that says what keeps edges from fading in this model."""
+        tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
         with untouched_rng(self._seed):
-            candidates = ways(self.model, self.forward, self.data)
-            way = next((way for way in candidates if self._is_exact(way, self.forward)), filtered)
-            if way is filtered:  # unless the model has failed altogether
-                self._run_plainly()
-        self._way = way
-        if self._reacts_to_edges:  # otherwise the trial says nothing, and another one is made for the next graph
-            self.wiring.way = way
-        return way
+            general = why_no_way_can_work(self.model, lambda: self.forward(self.frozen.fresh(self.data)))
+        if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer stands in the way as well
+            return f"edges cannot be learned through {type(self.model).__name__} ({general}); {remedy}"
+        return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
     @torch.no_grad()
     def _run_plainly(self) -> None:
-        with failures_named(self.data):
+        with untouched_rng(self._seed), failures_named(self.data):
             self.forward(self.frozen.fresh(self.data))
-
-    @torch.no_grad()
-    def _is_exact(self, way: Way, caller: Caller) -> bool:
-        """Whether outputs and gradients of features are right, for edges in any order, as those that are added have."""
-        generator = torch.Generator(device=self.data.x.device).manual_seed(self._seed)
-        order = torch.randperm(self.data.edge_index.size(1), generator=generator, device=self.data.x.device)
-        data = reordered(self.data, order)
-        source, target = data.edge_index
-        dropped = torch.rand(source.numel(), generator=generator, device=data.x.device) < 0.5
-        dropped |= (source != target).cumsum(0) == 1  # the first edge, so that the smallest graph drops one
-        keep = ~(dropped & (source != target))
-        ones = torch.ones_like(keep, dtype=data.x.dtype)
-        fresh = self.frozen.fresh
-        try:
-            whole, part = caller(fresh(data)), caller(fresh(without_edges(data, keep)))
-            pairs = [
-                (whole, way(self.model, caller, fresh(data), ones)),
-                (part, way(self.model, caller, fresh(data), keep.to(ones.dtype))),
-            ]
-            plain = slope(data, lambda graph: caller(fresh(graph)))
-            weighted = slope(data, lambda graph: way(self.model, caller, fresh(graph), ones))
-        except Exception as error:  # the model does not take weights this way
-            _LOG.debug("%s does not work for %s: %s", way.__name__, type(self.model).__name__, error)
-            return False
-        self._reacts_to_edges = not torch.equal(whole, part)
-        # small beside the effect of the edges, and rounding beside the output
-        tolerance = (1e-7 if ones.dtype == torch.float64 else 1e-3) * (whole - part).abs().max()
-        tolerance = tolerance + 100 * torch.finfo(ones.dtype).eps * whole.abs().max()
-        steep = (plain - weighted).abs().max() > 1e-2 * plain.abs().max()  # a lost path is off by far more
-        return not bool(steep) and all(bool((a - b).abs().max() <= tolerance) for a, b in pairs)
 
     @torch.no_grad()
     def reads_weights(self) -> bool:
@@ -204,6 +202,7 @@ class Trials:
             try:
                 with untouched_rng(self._seed):
                     read = self.forward(self.frozen.fresh(graph))
+                with untouched_rng(self._seed):
                     expected = way(self.model, self.forward, self.frozen.fresh(data), weight)
                 known.reads_weights = is_close(read, expected)
             except Exception as error:
@@ -223,7 +222,7 @@ class Trials:
     def _has_own_embed(self) -> bool:
         """Whether the model has an ``embed`` method that can be called like the model."""
         method = getattr(self.model, "embed", None)
-        if not inspect.ismethod(method):
+        if not (inspect.ismethod(method) or isinstance(method, torch.ScriptMethod)):
             return False
         own, data = Caller(method, self.wiring.leave_out), copy.copy(self.data)
         try:
@@ -238,7 +237,7 @@ class Trials:
         if not z.requires_grad:
             _LOG.warning("the model's own embed is not used, it has no gradient; does it run under no_grad?")
             return False
-        if self.way() is native and not self._is_exact(native, own):
+        if self.way() is native and self._outcome(native, own).why_not is not None:
             _LOG.warning("the model's own embed is not used, it does not take the edge weights that its forward takes")
             return False
         return True
@@ -247,7 +246,8 @@ class Trials:
         data, nodes, half = self.data, self.data.x.size(0), self._half
 
         def run(graph: Data) -> Any:
-            return self.forward(self.frozen.fresh(graph))
+            with untouched_rng(self._seed):
+                return self.forward(self.frozen.fresh(graph))
 
         def reacts(tap: Tap) -> bool:
             with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from numbers import Integral, Real
 
 import torch
 import torch.nn.functional as F
@@ -15,14 +16,15 @@ from graphmend.errors import require
 __all__ = ["bernoulli", "check_budget", "project", "samples", "top"]
 
 
-def check_budget(budget: float | int) -> None:
-    """A budget is a fraction in [0, 1] or a count of edges."""
-    if isinstance(budget, float):
-        require(0.0 <= budget <= 1.0, f"budget as a fraction must be in [0, 1] (got {budget}); an int counts edges")
-    else:
-        whole = isinstance(budget, int) and not isinstance(budget, bool)
-        require(whole, f"budget must be a float fraction or an int count (got {budget!r})")
+def check_budget(budget: float | int) -> float | int:
+    """A budget is a fraction in [0, 1] or a count of edges; it comes back as a number of Python's."""
+    is_number = isinstance(budget, Real) and not isinstance(budget, bool)
+    require(is_number, f"budget must be a float fraction or an int count (got {budget!r})")
+    if isinstance(budget, Integral):
         require(budget >= 0, f"budget must not be negative (got {budget})")
+        return int(budget)
+    require(0.0 <= budget <= 1.0, f"budget as a fraction must be in [0, 1] (got {budget}); an int counts edges")
+    return float(budget)
 
 
 def project(p: Tensor, budget: float) -> Tensor:

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import require
+from graphmend.graph.tensors import check_dense, check_floats
 
 
 def check_graph(data: Data) -> None:
@@ -31,6 +32,10 @@ def check_graph(data: Data) -> None:
     weight = data.get("edge_weight")
     if weight is not None:
         check_weight(weight, edge_index.size(1))
+        require(
+            weight.device == x.device,
+            f"x is on {x.device} but edge_weight on {weight.device}; move the graph with data.to(device)",
+        )
     y = data.get("y")
     require(
         y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
@@ -41,9 +46,8 @@ def check_graph(data: Data) -> None:
 def check_features(x: Any) -> None:
     """Features: a finite, floating-point ``(N, F)`` tensor with N > 0."""
     require(isinstance(x, Tensor), f"the graph has no feature tensor x (got {type(x).__name__}); set data.x")
-    require(x.layout == torch.strided, f"x is stored as {x.layout}; pass a dense tensor, x.to_dense()")
+    check_floats(x, "x")
     require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)})")
-    require(x.is_floating_point(), f"x must be floating-point (got {x.dtype}); convert it with x.float()")
     require(x.size(0) > 0, "the graph is empty: x has no rows; pass a graph with at least one node")
     require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
     if not is_finite(x):
@@ -62,6 +66,7 @@ def check_edges(edge_index: Any, nodes: int) -> None:
     """Edges: a long ``(2, E)`` tensor with E > 0 and all ends in ``[0, nodes)``."""
     kind = type(edge_index).__name__
     require(isinstance(edge_index, Tensor), f"the graph has no edge_index tensor (got {kind}); set data.edge_index")
+    check_dense(edge_index, "edge_index")
     shape = tuple(edge_index.shape)
     require(len(shape) == 2 and shape[0] == 2, f"edge_index must have shape (2, edges) (got {shape})")
     require(
@@ -80,11 +85,11 @@ def check_edges(edge_index: Any, nodes: int) -> None:
 def check_weight(weight: Any, edges: int) -> None:
     """Edge weights: a finite floating-point tensor of one value per edge."""
     require(isinstance(weight, Tensor), f"edge_weight must be a tensor (got {type(weight).__name__})")
+    check_floats(weight, "edge_weight")
     require(
         tuple(weight.shape) == (edges,),
         f"edge_weight has shape {tuple(weight.shape)} but there are {edges} edges; give one weight per edge",
     )
-    require(weight.is_floating_point(), f"edge_weight must be floating-point (got {weight.dtype})")
     require(bool(torch.isfinite(weight).all()), "edge_weight holds non-finite values; replace or drop those edges")
 
 

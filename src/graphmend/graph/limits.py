@@ -11,13 +11,24 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
+from graphmend.graph.masks import read_mask
+
+MASKS = {
+    "frozen_nodes": "node",
+    "frozen_columns": "column",
+    "frozen_edges": "edge",
+    "binary": "column",
+    "non_negative": "column",
+}
+"""The limits that are masks, with what they have an entry for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Limits:
     """The caller's word on what a mended graph may look like.
 
-    Masks are boolean tensors with one entry per node, feature column or stored edge; ``None`` limits nothing.
+    Masks have one entry per node, feature column or stored edge: boolean tensors, or 0 and 1 as integers, also as NumPy
+    arrays. ``None`` limits nothing.
 
     Args:
         frozen_nodes: Nodes whose features stay as they are.
@@ -39,23 +50,20 @@ class Limits:
     binary: Tensor | None = None
     non_negative: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        self._read_masks({})
+
+    def _read_masks(self, sizes: dict[str, int]) -> None:
+        for name, of in MASKS.items():
+            mask = getattr(self, name)
+            if mask is not None:
+                boolean = read_mask(mask, sizes.get(of), f"limits.{name}", of=of, may_be_empty=True)
+                object.__setattr__(self, name, boolean)
+
     def check(self, data: Data) -> None:
         """Raise unless every limit fits the graph."""
         nodes, columns = data.x.shape
-        sizes = {
-            "frozen_nodes": nodes,
-            "frozen_columns": columns,
-            "frozen_edges": data.edge_index.size(1),
-            "binary": columns,
-            "non_negative": columns,
-        }
-        for name, size in sizes.items():
-            mask = getattr(self, name)
-            require(
-                mask is None
-                or (isinstance(mask, Tensor) and mask.dtype == torch.bool and tuple(mask.shape) == (size,)),
-                f"limits.{name} must be a bool mask of {size} entries (got {_shape(mask)})",
-            )
+        self._read_masks({"node": nodes, "column": columns, "edge": data.edge_index.size(1)})
         for name in ("minimum", "maximum"):
             bound = getattr(self, name)
             fits = bound is None or isinstance(bound, int | float | Tensor)

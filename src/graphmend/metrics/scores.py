@@ -12,6 +12,8 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, choose, require
+from graphmend.graph.labels import check_classes, read_labels
+from graphmend.graph.masks import read_mask
 
 __all__ = ["METRICS", "predictions", "score", "scores"]
 
@@ -40,8 +42,8 @@ def score(metric: str, logits: Tensor, y: Tensor, mask: Tensor | None = None) ->
         metric: ``"accuracy"``, ``"roc_auc"`` or ``"macro_f1"``. The AUC of more than two classes is the unweighted
             mean of one-vs-rest over the classes that occur in ``y``.
         logits: As in :func:`predictions`.
-        y: Class labels of shape ``(N,)`` or ``(N, 1)``.
-        mask: The nodes that are scored, boolean of shape ``(N,)`` or indices; all of them when ``None``.
+        y: Class labels of shape ``(N,)`` or ``(N, 1)``, whole numbers.
+        mask: The nodes that are scored, of shape ``(N,)``, boolean or 0 and 1; all of them when ``None``.
 
     Raises:
         GraphMendError: When the metric is undefined: no node is scored, or the AUC of a single class.
@@ -101,26 +103,20 @@ def _check_shape(logits: Tensor) -> None:
 def _checked(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Array]:
     """The scored rows as float64 logits and integer labels on the CPU, after a check of shapes and ranges."""
     _check_shape(logits)
-    y = y.reshape(-1)
     nodes = logits.size(0)
-    require(y.numel() == nodes, f"y must have one label per node (got {y.numel()} labels for {nodes} nodes)")
     if mask is not None:
-        fits = mask.dtype != torch.bool or tuple(mask.shape) == (nodes,)
-        require(fits, f"a boolean mask must have shape ({nodes},) (got {tuple(mask.shape)}); pass one entry per node")
-        logits, y = logits[mask.to(logits.device)], y[mask.to(y.device)]
-    if y.numel() == 0:
+        mask = read_mask(mask, nodes, "mask", may_be_empty=True)
+        logits = logits[mask.to(logits.device)]
+    labels = read_labels(y, nodes, mask).cpu()
+    if labels.numel() == 0:
         raise _Undefined("no node is scored because the mask is empty; pass a mask that selects at least one node")
-    logits, y = logits.detach().double().cpu(), y.detach().cpu()
+    logits = logits.detach().double().cpu()
     require(
         bool(torch.isfinite(logits).all()),
         f"{int((~torch.isfinite(logits)).sum())} of the scored logits are NaN or infinite; "
         "check the features and the model's weights",
     )
     classes = logits.size(1) if _is_multi(logits) else 2
-    low, high = y.min().item(), y.max().item()
-    require(
-        low >= 0 and high < classes,
-        f"labels of scored nodes must lie in 0..{classes - 1} (got {low}..{high}); "
-        "mask unlabelled nodes out or use a model with more outputs",
-    )
-    return logits, y.long().numpy()
+    remedy = "mask unlabelled nodes out or use a model with more outputs"
+    check_classes(labels, classes, "labels of scored nodes", remedy)
+    return logits, labels.numpy()

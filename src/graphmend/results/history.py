@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphmend.engine.report import Measured, Stopped
+from graphmend.engine.report import Measured, NoEdgeGradient, Stopped
 from graphmend.progress import track
 from graphmend.results.display import html_table
 from graphmend.results.frames import frame, step_columns
@@ -132,7 +132,8 @@ class History:
             if not all(map(math.isfinite, values.values())):
                 raise Stopped(f"the surrogate loss is not finite ({values}) at step {index}")
             if not math.isfinite(norm):
-                raise Stopped(f"the gradient is not finite at step {index}")
+                stopped = NoEdgeGradient if kind == "edge" else Stopped
+                raise stopped(f"the gradient is not finite at step {index}")
             number, seconds = self._earlier_steps + index, self._earlier_seconds + self._seconds_until(end)
             step = Step(number, kind, sum(values.values()), values, norm, flipped, seconds)
             self._read.append(step)

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import is_finite
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
 from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
 from graphmend.graph.sequences import edge_sequences, merged, removed_entries
@@ -111,6 +112,7 @@ class Patch:
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
+        data = with_edge_index(data)
         otherwise = "was made for another graph; apply it to the graph it came from"
         _require_same(fingerprint_of(data), self.before, otherwise)
         require(self._fits_original(data), f"this patch (graph {self.before[:12]}) {otherwise}")

@@ -11,6 +11,8 @@ from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
 from graphmend.errors import require
+from graphmend.graph.labels import check_classes, read_labels
+from graphmend.graph.masks import read_mask
 from graphmend.surrogates.base import Surrogate
 
 
@@ -21,26 +23,25 @@ class Supervised(Surrogate):
     .. math:: \mathcal L_{train} = - \frac{1}{|M|} \sum_{i \in M} \log \mathrm{softmax}(f(G)_i)_{y_i}
 
     Takes logits, log-softmax (the softmax of which is the same) or a single binary logit.
+
+    Args:
+        mask: The nodes whose labels may be used, boolean or 0 and 1.
     """
 
     mask: Tensor
 
     def __post_init__(self) -> None:
-        kind = f"{self.mask.dtype} of shape {tuple(self.mask.shape)}"
-        require(self.mask.dtype == torch.bool and self.mask.dim() == 1, f"the label mask must be 1-D bool (got {kind})")
-        require(bool(self.mask.any()), "the label mask marks no node; mark the nodes whose labels may be used")
+        object.__setattr__(self, "mask", read_mask(self.mask, name="mask"))
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``supervised``."""
         require(data.get("y") is not None, "Supervised needs labels, but the graph has no y; drop it or set data.y")
         nodes = data.x.size(0)
-        require(
-            self.mask.numel() == nodes,
-            f"the label mask has {self.mask.numel()} entries but the graph {nodes} nodes; pass one entry per node",
-        )
-        mask = self.mask.to(data.x.device)
-        labels = data.y.view(-1)[mask]
+        mask = read_mask(self.mask, nodes, "mask").to(data.x.device)
+        labels = read_labels(data.y, nodes, mask)
         logits = model(data.x, data.edge_index, data.get("edge_weight"))[mask]
+        classes = logits.size(1) if logits.dim() == 2 and logits.size(1) > 1 else 2
+        check_classes(labels, classes, "labels in the mask", "leave other nodes out of the mask")
         return {"supervised": negative_log_likelihood(logits, labels)}
 
 

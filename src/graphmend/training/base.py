@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.datasets.splits import Splits, node_mask
+from graphmend.datasets.splits import Splits, node_labels, node_mask
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
@@ -175,5 +175,4 @@ def _validate(model: nn.Module, splits: Splits) -> float:
 
 def _scored_nodes(logits: Tensor, data: Data) -> tuple[Tensor, Tensor]:
     """Logits and labels of the nodes in the mask."""
-    mask = node_mask(data)
-    return logits[mask], data.y.reshape(-1)[mask]
+    return logits[node_mask(data)], node_labels(data)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,54 @@ def test_chunks_do_not_show() -> None:
     x = block_features(y, np.zeros((2, 30)), (3,), rows=64)
     assert abs(x.mean()) < 0.05 and x.std() == pytest.approx(1, abs=0.05)
     assert np.unique(x[:, 0]).size == 200  # no block repeats another
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 99, 100, 101])
+def test_every_chunk_of_keys_is_drawn_from_a_stream_of_its_own(chunk: int) -> None:
+    count = 100
+
+    def draw(rng: np.random.Generator, size: int) -> np.ndarray[Any, Any]:
+        assert 0 < size <= chunk
+        return rng.integers(1 << 60, size=size)  # so many that none comes twice
+
+    sizes = [min(chunk, count - start) for start in range(0, count, chunk)]
+    streams = (np.random.default_rng((5, 2, 0, number)) for number in range(len(sizes)))
+    expected = np.concatenate([draw(rng, size) for rng, size in zip(streams, sizes, strict=True)])
+    assert distinct(draw, count, (5, 2), chunk=chunk).tolist() == sorted(expected.tolist())
+
+
+def test_what_comes_twice_is_drawn_again_from_the_next_stream() -> None:
+    def draw(rng: np.random.Generator, size: int) -> np.ndarray[Any, Any]:
+        return rng.integers(-5, 40, size=size)
+
+    keys = distinct(draw, 40, (1,), chunk=16)
+    assert keys.tolist() == list(range(40))  # all there are, none negative
+
+
+@pytest.mark.parametrize("rows", [1, 7, 50, 99, 100, 101])
+def test_every_block_of_features_is_drawn_from_a_stream_of_its_own(rows: int) -> None:
+    y, means = np.arange(100) % 3, np.arange(12.0).reshape(3, 4)
+    blocks = [np.arange(start, min(start + rows, 100)) for start in range(0, 100, rows)]
+    noise = [
+        np.random.default_rng((9, number)).standard_normal((len(block), 4), dtype=np.float32)
+        for number, block in enumerate(blocks)
+    ]
+    expected = np.concatenate(noise) + means[y].astype(np.float32)
+    assert np.array_equal(block_features(y, means, (9,), rows=rows), expected)
+
+
+@pytest.mark.parametrize("chunk", [37, 1 << 22])
+def test_edges_have_the_same_distribution_in_chunks_and_at_once(chunk: int) -> None:
+    """Every pair within a class is as likely as any other: 20 nodes, two classes, half of the pairs within each."""
+    y = np.arange(20) % 2
+    counts = np.zeros(400)
+    for seed in range(400):
+        keys = block_edges(Blocks(y, 2), 45, 1.0, (seed,), chunk=chunk)
+        assert keys.size == 45
+        counts[keys] += 1
+    within = counts[counts > 0]
+    assert within.size == 90  # 2 * (10 * 9 / 2)
+    assert abs(within - 200).max() < 5 * 10  # five standard deviations of 400 draws with probability 1/2
 
 
 @pytest.mark.parametrize(

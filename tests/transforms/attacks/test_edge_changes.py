@@ -169,9 +169,12 @@ def test_a_model_without_edge_gradients_is_named() -> None:
         ({"lr": 0.0}, "got 0.0"),
         ({"num_samples": 0}, "got 0"),
         ({"resampling_epochs": 500}, "got 500"),
-        ({"nodes": torch.tensor([1])}, "boolean mask"),
+        ({"nodes": torch.tensor([1])}, "nodes must have one entry per node, 20 in all"),
+        ({"nodes": torch.arange(20)}, r"0 and 1 only \(got nodes\[2\] = 2\)"),
         ({"nodes": torch.zeros(20, dtype=torch.bool)}, "no node"),
-        ({"labels": torch.zeros(20)}, "20 integers"),
+        ({"labels": torch.full((20,), 0.5)}, "labels holds 0.5, which is no class"),
+        ({"labels": torch.zeros(20, 2)}, "labels must have one label per node, 20 in all"),
+        ({"labels": torch.full((20,), 20_000_000)}, r"0\.\.2 \(got 20000000"),
         ({"labels": torch.full((20,), 3)}, r"0\.\.2 \(got 3\.\.3\)"),
         ({"known": torch.ones(3, dtype=torch.bool)}, "known"),
     ],
@@ -179,6 +182,40 @@ def test_a_model_without_edge_gradients_is_named() -> None:
 def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphMendError, match=message):
         PRBCD(gcn(), **arguments)(labelled())
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+def test_a_single_epoch_is_enough_to_flip_edges(attack: Any) -> None:
+    data = labelled()
+    after = attack(gcn(), budget=3, epochs=1, block_size=190)(data)
+    assert 0 < len(pairs(data.edge_index) ^ pairs(after.edge_index)) <= 3
+
+
+@pytest.mark.parametrize("attack", [PRBCD, GRBCD])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64])
+def test_masks_of_zeros_and_ones_mean_what_booleans_mean(attack: Any, kind: torch.dtype) -> None:
+    """``train_mask`` and ``val_mask`` of the graph, too: PR-BCD's port chooses by the latter."""
+    data, other = labelled(), labelled()
+    other.train_mask, other.val_mask = data.train_mask.to(kind), data.val_mask.to(kind)
+    nodes = torch.arange(20) % 3 > 0
+    more = {"variant": "port"} if attack is PRBCD else {}
+    options: dict[str, Any] = {"budget": 5, "epochs": 3, "block_size": 100, **more}
+    expected = attack(gcn(), nodes=nodes, **options)(data)
+    assert torch.equal(attack(gcn(), nodes=nodes.to(kind), **options)(other).edge_index, expected.edge_index)
+    other.train_mask = torch.arange(20)
+    with pytest.raises(GraphMendError, match=r"train_mask must hold 0 and 1 only"):
+        attack(gcn(), nodes=nodes, **options)(other)
+
+
+def test_validation_labels_are_checked_before_the_search() -> None:
+    data = labelled()
+    for y, message in (
+        (data.y + 20_000_000, r"labels of nodes in val_mask must lie in 0\.\.2 \(got 2000000"),
+        (data.y + 0.5, "y holds 1.5, which is no class"),
+    ):
+        data.y, data.train_mask = y, None
+        with pytest.raises(GraphMendError, match=message):
+            PRBCD(gcn(), variant="port", budget=2, epochs=1, block_size=50)(data)
 
 
 @pytest.mark.parametrize("name", ["adaptive", "greedy", "random"])

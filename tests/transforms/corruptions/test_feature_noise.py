@@ -79,15 +79,24 @@ def test_count_is_rounded_down_but_not_by_float_noise(data: Data, ratio: float, 
         ({"ratio": 1.3}, "got 1.3"),
         ({"ratio": -0.1}, r"\[0, 1\]"),
         ({"scale": float("inf")}, "finite"),
-        ({"scale": -1.0}, "negative"),
+        ({"scale": -1.0}, "of at least 0"),
         ({"seed": -1}, "seed"),
-        ({"nodes": torch.tensor([1, 2])}, "boolean mask"),
+        ({"nodes": torch.tensor([1, 2])}, r"0 and 1 only \(got nodes\[1\] = 2\)"),
+        ({"nodes": torch.tensor([0, 1])}, "one entry per node"),
+        ({"nodes": torch.zeros(NODES)}, "boolean, or 0 and 1"),
+        ({"nodes": torch.zeros(NODES, dtype=torch.bool)}, "marks no node"),
         ({"nodes": torch.ones(5, dtype=torch.bool)}, "one entry per node"),
     ],
 )
 def test_bad_input(data: Data, arguments: dict[str, float | Tensor], message: str) -> None:
     with pytest.raises(GraphMendError, match=message):
         FeatureNoise(**arguments)(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int64])
+def test_candidates_may_be_marked_by_zeros_and_ones(data: Data, kind: torch.dtype) -> None:
+    mask = torch.arange(NODES) % 3 == 0
+    assert torch.equal(FeatureNoise(mask.to(kind))(data).x, FeatureNoise(mask)(data).x)
 
 
 @pytest.mark.parametrize("kind", ["swap", "marginal", "zero", "scale"])

@@ -265,11 +265,11 @@ def test_a_subgraph_of_a_graph_without_edges(weighted: bool) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DropEdge(1.5), r"DropEdge's p must be in \[0, 1\] \(got 1.5\)"),
+        (lambda: DropEdge(1.5), r"DropEdge's p must be a number in \[0, 1\] \(got 1.5\)"),
         (lambda: DropEdge(float("nan")), "DropEdge's p"),
-        (lambda: DropNode(-0.1), r"DropNode's p must be in \[0, 1\] \(got -0.1\)"),
-        (lambda: Subgraph(0), r"starts must be at least 1 \(got 0\)"),
-        (lambda: Subgraph(5, -1), r"length must not be negative \(got -1\)"),
+        (lambda: DropNode(-0.1), r"DropNode's p must be a number in \[0, 1\] \(got -0.1\)"),
+        (lambda: Subgraph(0), r"starts must be a whole number of at least 1 \(got 0\)"),
+        (lambda: Subgraph(5, -1), r"length must be a whole number of at least 0 \(got -1\)"),
     ],
 )
 def test_bad_arguments(make: Callable[[], Any], message: str) -> None:

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import choose, require
+from graphmend.errors import choose
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.masks import read_mask
+from graphmend.graph.numbers import check_seed, check_whole
 from graphmend.transforms.attacks.losses import LOSSES
-from graphmend.transforms.attacks.pairs import UndirectedGraph, check_rate
+from graphmend.transforms.attacks.pairs import UndirectedGraph, check_budget
 from graphmend.transforms.attacks.target import Target, target_of
 
 __all__ = ["EdgeAttack"]
@@ -28,10 +31,10 @@ class EdgeAttack(ABC):
             :class:`~graphmend.FrozenGNN` supports.
         rate: Budget :math:`n_B` as a fraction of the undirected edges, rounded down.
         budget: The same as a number of undirected edges, instead of ``rate``.
-        nodes: Boolean mask of the attacked nodes; ``None`` for all.
+        nodes: Mask of the attacked nodes; ``None`` for all.
         labels: Labels the attack moves predictions away from, one per node. By default the true ones of the ``known``
             nodes and the model's own clean prediction elsewhere, so that no other label is read.
-        known: Boolean mask of the nodes whose ``data.y`` the attacker knows; by default ``data.train_mask``, if any.
+        known: Mask of the nodes whose ``data.y`` the attacker knows; by default ``data.train_mask``, if any.
         block_size: Node pairs that are considered at a time.
         epochs: Gradient steps.
         loss: ``"tanh_margin"`` or ``"masked_cross_entropy"``.
@@ -53,13 +56,19 @@ class EdgeAttack(ABC):
     progress: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_rate(self.rate, self.budget)
+        check_budget(self)
         choose("loss", self.loss, LOSSES)
-        require(self.block_size >= 1, f"block_size must be at least 1 (got {self.block_size})")
-        require(self.epochs >= 1, f"epochs must be at least 1 (got {self.epochs})")
+        check_whole(self, "block_size", 1)
+        check_whole(self, "epochs", 1)
+        check_seed(self)
+        if self.nodes is not None:
+            object.__setattr__(self, "nodes", read_mask(self.nodes, name="nodes"))
+        if self.known is not None:
+            object.__setattr__(self, "known", read_mask(self.known, name="known", may_be_empty=True))
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` with the attacked edges, sorted and in both directions."""
+        data = with_edge_index(data)
         graph = UndirectedGraph.of(data)
         budget = min(graph.count(self.rate, self.budget), graph.num_pairs)
         if budget == 0:

@@ -12,9 +12,10 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.graph.checks import check_graph
+from graphmend.graph.numbers import check_real, check_whole
 from graphmend.graph.pairs import pair_number, pair_of
 
-__all__ = ["UndirectedGraph", "check_rate"]
+__all__ = ["UndirectedGraph", "check_budget"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +91,7 @@ class UndirectedGraph:
         return out
 
 
-def check_rate(rate: float, budget: int | None) -> None:
+def check_budget(attack: object) -> None:
     """A rate is a fraction of the edges; a budget is a count and takes its place."""
-    require(0 <= rate <= 1, f"rate must be in [0, 1] (got {rate}); budget counts edges")
-    whole = budget is None or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0)
-    require(whole, f"budget must be a number of edges, not negative (got {budget!r}); rate takes a fraction")
+    check_real(attack, "rate", 0, 1, hint="budget counts edges")
+    check_whole(attack, "budget", optional=True, hint="rate takes a fraction of the edges")

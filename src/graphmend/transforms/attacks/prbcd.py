@@ -15,8 +15,12 @@ from torch_geometric.data import Data
 
 from graphmend.errors import choose, require
 from graphmend.graph.budget import project, samples, top
+from graphmend.graph.labels import check_classes, read_labels
+from graphmend.graph.masks import read_mask
+from graphmend.graph.numbers import check_real, check_whole
 from graphmend.progress import track
 from graphmend.transforms.attacks.attack import EdgeAttack
+from graphmend.transforms.attacks.losses import class_scores
 from graphmend.transforms.attacks.pairs import UndirectedGraph
 from graphmend.transforms.attacks.random_block import Block
 from graphmend.transforms.attacks.steps import VARIANTS, StepContext, Variant
@@ -79,13 +83,12 @@ class PRBCD(EdgeAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("variant", self.variant, VARIANTS)
+        check_whole(self, "resampling_epochs", optional=True)
         first = self.resampling_epochs
-        require(
-            first is None or 0 <= first <= self.epochs,
-            f"resampling_epochs must be in 0..epochs = {self.epochs} (got {first})",
-        )
-        require(self.lr is None or 0 < self.lr < math.inf, f"lr must be positive and finite (got {self.lr})")
-        require(self.num_samples >= 1, f"num_samples must be at least 1 (got {self.num_samples})")
+        fits = first is None or first <= self.epochs
+        require(fits, f"resampling_epochs must be in 0..epochs = {self.epochs} (got {first})")
+        check_real(self, "lr", 0, above=True, optional=True)
+        check_whole(self, "num_samples", 1)
 
     def flips(
         self, target: Target, data: Data, graph: UndirectedGraph, budget: int, generator: torch.Generator
@@ -96,8 +99,8 @@ class PRBCD(EdgeAttack):
             size > budget or size == graph.num_pairs,
             f"block_size must exceed the budget of {budget} edges (got {self.block_size}); enlarge it",
         )
-        block, p = self._search(target, graph, budget, generator)
         harm = selection_criterion(target, data, VARIANTS[self.variant])
+        block, p = self._search(target, graph, budget, generator)
         return self._most_harmful_sample(block, p, budget, harm, generator)
 
     def _search(
@@ -146,10 +149,14 @@ class PRBCD(EdgeAttack):
 
 def selection_criterion(target: Target, data: Data, variant: Variant) -> Harm:
     """The harm by which a variant chooses among discrete graphs: that to the target or, for some, to ``val_mask``."""
-    nodes, y = data.get("val_mask"), data.get("y")
-    if not variant.selects_by_validation or nodes is None or y is None or not bool(nodes.any()):
+    mask, y = data.get("val_mask"), data.get("y")
+    if not variant.selects_by_validation or mask is None or y is None:
         return target.harm
-    labels = y.view(-1).long()[nodes]
+    nodes = read_mask(mask, target.x.size(0), "val_mask", may_be_empty=True).to(target.x.device)
+    if not bool(nodes.any()):
+        return target.harm
+    labels = read_labels(y, target.x.size(0), nodes).to(target.x.device)
+    check_classes(labels, class_scores(target.model.predict(data)).size(1), "labels of nodes in val_mask")
 
     def validation_loss(block: Block, flips: Tensor) -> tuple[float, float]:
         return float(F.cross_entropy(target.logits(block, flips)[nodes], labels)), 0.0

@@ -13,10 +13,12 @@ from torch_geometric.data import Data
 from graphmend.errors import UnsupportedLayerError, choose, require
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain
+from graphmend.graph.labels import check_classes, read_labels
+from graphmend.graph.masks import read_mask
 from graphmend.transforms.attacks.losses import LOSSES, Loss, class_scores
 from graphmend.transforms.attacks.random_block import Block
 
-__all__ = ["Target", "check_mask", "target_of"]
+__all__ = ["Target", "target_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +81,9 @@ def target_of(
     """
     x: Tensor = data.x
     size = x.size(0)
-    nodes = torch.ones_like(x[:, 0], dtype=torch.bool) if nodes is None else nodes.to(x.device)
-    check_mask("nodes", nodes, size)
-    require(bool(nodes.any()), "nodes marks no node to attack; mark at least one or pass None for all")
+    everywhere = torch.ones(size, dtype=torch.bool, device=x.device)
+    nodes = everywhere if nodes is None else read_mask(nodes, size, "nodes").to(x.device)
+    known = _known(data, known)
     with FrozenGNN(model, data, seed=seed) as frozen:
         try:
             frozen.require_edge_weights()
@@ -90,35 +92,26 @@ def target_of(
             raise UnsupportedLayerError(f"{reason}; RandomEdges needs none") from error
         with torch.no_grad():
             clean = class_scores(frozen.predict(data))
-        if labels is None:
-            labels = _assumed(data, clean.argmax(1), known)
-        labels = labels.to(x.device)
-        whole = not labels.is_floating_point() and tuple(labels.shape) == (size,)
-        require(whole, f"labels must be {size} integers (got {labels.dtype} of shape {tuple(labels.shape)})")
-        low, high = int(labels[nodes].min()), int(labels[nodes].max())
-        classes = clean.size(1)
-        require(
-            low >= 0 and high < classes,
-            f"labels of attacked nodes must be in 0..{classes - 1} (got {low}..{high}); leave other nodes out of nodes",
+        assumed = clean.argmax(1)
+        if labels is None and known is not None:
+            assumed[known] = read_labels(data.y, size, known).to(x.device)
+        elif labels is not None:
+            assumed[nodes] = read_labels(labels, size, nodes, "labels").to(x.device)
+        check_classes(
+            assumed[nodes], clean.size(1), "labels of attacked nodes", "leave nodes of other classes out of nodes"
         )
-        yield Target(frozen, plain(data).x, nodes, labels.long(), choose("loss", loss, LOSSES))
+        yield Target(frozen, plain(data).x, nodes, assumed, choose("loss", loss, LOSSES))
 
 
-def _assumed(data: Data, predicted: Tensor, known: Tensor | None) -> Tensor:
-    y = data.get("y")
+def _known(data: Data, known: Tensor | None) -> Tensor | None:
+    """The nodes whose true labels the attacker has, if any."""
+    size, y, name = data.x.size(0), data.get("y"), "known"
+    if known is None and y is not None:
+        known, name = data.get("train_mask"), "train_mask"
     if known is None:
-        known = data.get("train_mask") if y is not None else None
-    if known is None:
-        return predicted
-    check_mask("known", known, predicted.numel())
-    require(y is not None or not bool(known.any()), "known marks nodes, but the graph has no y; set data.y")
-    return predicted if y is None else torch.where(known.to(predicted.device), y.view(-1).long(), predicted)
-
-
-def check_mask(name: str, mask: Tensor, size: int) -> None:
-    """A boolean mask with one entry per node."""
-    require(
-        isinstance(mask, Tensor) and mask.dtype == torch.bool and tuple(mask.shape) == (size,),
-        f"{name} must be a boolean mask of shape ({size},) (got {getattr(mask, 'dtype', type(mask).__name__)} of shape "
-        f"{tuple(getattr(mask, 'shape', ()))}); convert indices with torch_geometric.utils.index_to_mask",
-    )
+        return None
+    known = read_mask(known, size, name, may_be_empty=True).to(data.x.device)
+    if y is None:
+        require(not bool(known.any()), "known marks nodes, but the graph has no y; set data.y")
+        return None
+    return known

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import choose, require
+from graphmend.graph.masks import read_mask
+from graphmend.graph.numbers import check_real, check_seed
 
 __all__ = ["KINDS", "FeatureNoise"]
 
@@ -29,7 +31,7 @@ class FeatureNoise:
     left as it was.
 
     Args:
-        nodes: Boolean mask of the candidate nodes, or ``None`` for all nodes.
+        nodes: Mask of the candidate nodes, or ``None`` for all nodes.
         ratio: Share of the candidates that is replaced, in [0, 1].
         scale: Standard deviation of Gaussian noise.
         seed: Seed of the permutation and of the noise; the global generators are not touched.
@@ -53,28 +55,20 @@ class FeatureNoise:
     factor: float = 10.0
 
     def __post_init__(self) -> None:
-        nodes, scale, factor = self.nodes, self.scale, self.factor
         choose("kind of feature noise", self.kind, KINDS)
-        require(0 <= self.ratio <= 1, f"ratio must be in [0, 1] (got {self.ratio})")
-        require(0 <= self.seed < 2**32, f"seed must be in 0..2**32 - 1 (got {self.seed})")
-        require(
-            math.isfinite(scale) and scale >= 0,
-            f"scale must be finite and not negative (got {scale}); 1 is standard normal noise",
-        )
-        require(math.isfinite(factor), f"factor must be finite (got {factor}); 10 makes features ten times as large")
-        require(
-            nodes is None or (nodes.dtype == torch.bool and nodes.dim() == 1),
-            "nodes must be a one-dimensional boolean mask; convert indices with torch_geometric.utils.index_to_mask",
-        )
+        check_real(self, "ratio", 0, 1)
+        check_real(self, "scale", 0, hint="1 is standard normal noise")
+        check_real(self, "factor", hint="10 makes features ten times as large")
+        check_seed(self, 32)
+        if self.nodes is not None:
+            object.__setattr__(self, "nodes", read_mask(self.nodes, name="nodes"))
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` with the new features in ``x`` and the marks in ``abnormal``."""
         x: Tensor = data.x
         size = x.size(0)
-        if self.nodes is not None:
-            fits = self.nodes.numel() == size
-            require(fits, f"nodes must have one entry per node (got {self.nodes.numel()} for {size} nodes)")
-        candidates = np.arange(size) if self.nodes is None else self.nodes.nonzero().view(-1).cpu().numpy()
+        nodes = None if self.nodes is None else read_mask(self.nodes, size, "nodes")
+        candidates = np.arange(size) if nodes is None else nodes.nonzero().view(-1).cpu().numpy()
         rng = np.random.RandomState(self.seed)
         count = math.floor(self.ratio * len(candidates) + 1e-9)  # so that 0.3 * 10 gives 3 despite rounding errors
         chosen = torch.from_numpy(rng.permutation(candidates)[:count]).to(x.device)

@@ -8,8 +8,10 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.errors import require
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.numbers import check_seed
 from graphmend.graph.pairs import random_numbers
-from graphmend.transforms.attacks.pairs import UndirectedGraph, check_rate
+from graphmend.transforms.attacks.pairs import UndirectedGraph, check_budget
 
 __all__ = ["RandomEdges"]
 
@@ -36,10 +38,12 @@ class RandomEdges:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_rate(self.rate, self.budget)
+        check_budget(self)
+        check_seed(self)
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` with more edges, sorted and in both directions."""
+        data = with_edge_index(data)
         graph = UndirectedGraph.of(data)
         count, free = graph.count(self.rate, self.budget), graph.num_pairs - graph.pairs.numel()
         require(count <= free, f"{count} edges cannot be added, as only {free} pairs have none; lower rate or budget")

@@ -10,7 +10,9 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.graph.checks import check_graph
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import without_edges
+from graphmend.graph.numbers import check_real
 
 __all__ = ["Jaccard", "edge_similarity"]
 
@@ -44,11 +46,12 @@ class Jaccard:
     kind: str = "auto"
 
     def __post_init__(self) -> None:
-        require(-1 <= self.threshold <= 1, f"threshold must be in [-1, 1] (got {self.threshold})")
+        check_real(self, "threshold", -1, 1)
         require(self.kind in KINDS, f"kind must be one of {', '.join(KINDS)} (got {self.kind!r})")
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` without the edges between dissimilar nodes and without their attributes."""
+        data = with_edge_index(data)
         check_graph(data)
         source, target = data.edge_index
         return without_edges(data, (source == target) | (edge_similarity(data, self.kind) >= self.threshold))

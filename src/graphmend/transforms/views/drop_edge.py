@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.numbers import check_real
 from graphmend.transforms.views.view import with_edges
 
 
@@ -27,9 +28,10 @@ class DropEdge:
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        require(0.0 <= self.p <= 1.0, f"DropEdge's p must be in [0, 1] (got {self.p})")
+        check_real(self, "p", 0, 1)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with a fresh random set of edges."""
+        data = with_edge_index(data)
         draw = torch.rand(data.edge_index.size(1), generator=generator, device=data.x.device)
         return with_edges(data, draw >= self.p)

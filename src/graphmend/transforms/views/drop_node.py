@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.engine.shared_features import scaled_rows
-from graphmend.errors import require
+from graphmend.graph.numbers import check_real
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DropNode:
     p: float = 0.05
 
     def __post_init__(self) -> None:
-        require(0.0 <= self.p <= 1.0, f"DropNode's p must be in [0, 1] (got {self.p})")
+        check_real(self, "p", 0, 1)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with some nodes blank."""

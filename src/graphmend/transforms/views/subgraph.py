@@ -9,7 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.errors import require
+from graphmend.graph.convert import with_edge_index
+from graphmend.graph.numbers import check_whole
 from graphmend.transforms.views.view import with_edges
 
 
@@ -26,11 +27,12 @@ class Subgraph:
     length: int = 10
 
     def __post_init__(self) -> None:
-        require(self.starts >= 1, f"Subgraph's starts must be at least 1 (got {self.starts})")
-        require(self.length >= 0, f"Subgraph's length must not be negative (got {self.length})")
+        check_whole(self, "starts", 1)
+        check_whole(self, "length")
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with the walked subgraph's edges."""
+        data = with_edge_index(data)
         nodes, device = data.x.size(0), data.x.device
         first, targets = _out_edges(data)
         count = first[1:] - first[:-1]

@@ -1,0 +1,76 @@
+"""Numbers as arguments: those of NumPy are taken, truth values are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adapter_cases import make_graph, make_model
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, card
+from graphmend.adapters import Align, Reweight
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SEEDED: dict[str, Callable[[Any], Any]] = {
+    "adapter": lambda seed: Identity()(make_model(), make_graph(), seed=seed),
+    "frozen": lambda seed: FrozenGNN(make_model(), make_graph(), seed=seed),
+    "card": lambda seed: card(make_model(), make_graph(), seed=seed),
+}
+
+
+def test_numbers_of_numpy_are_kept_as_numbers_of_python() -> None:
+    whole = ("steps", "feature_steps", "edge_steps", "num_samples", "block_size")
+    settings = {**dict.fromkeys(whole, np.int64(3)), "lr_feature": np.float32(0.5), "lr_edge": np.float64(0.25)}
+    adapter = GTrans(**settings, budget=np.int32(2), time_limit=np.float32(60.0))
+    assert adapter == GTrans(
+        adapter.surrogate,
+        **dict.fromkeys(whole, 3),
+        lr_feature=0.5,
+        lr_edge=0.25,
+        budget=2,
+        time_limit=60.0,
+    )
+    for name in (*whole, "budget"):
+        assert type(getattr(adapter, name)) is int
+    for kept in (adapter.lr_feature, adapter.lr_edge, adapter.time_limit, GTrans(budget=np.float32(0.5)).budget):
+        assert type(kept) is float
+    assert type(Align(np.float32(0.5)).strength) is float and type(Reweight(np.int64(2)).largest) is float
+
+
+def test_a_seed_of_numpy_is_the_same_seed() -> None:
+    model, data = make_model(), make_graph()
+    first, second = (GTrans(steps=3)(model, data, seed=seed) for seed in (5, np.int64(5)))
+    assert torch.equal(first.logits, second.logits)
+
+
+@pytest.mark.parametrize("seed", [True, False, np.True_, -1, 2**63, 2**64, 1.0, None, "1"], ids=repr)
+@pytest.mark.parametrize("kind", SEEDED)
+def test_what_is_no_seed(kind: str, seed: Any) -> None:
+    with pytest.raises(GraphMendError, match=r"seed must be a whole number from 0 to 2\*\*63 - 1 \(got "):
+        SEEDED[kind](seed)
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: GTrans(steps=True), r"steps must be a whole number >= 0 \(got True\)"),
+        (lambda: GTrans(num_samples=np.True_), "num_samples must be a whole number >= 0"),
+        (lambda: GTrans(steps=np.int64(-1)), "steps must be a whole number >= 0"),
+        (lambda: GTrans(lr_feature=True), r"lr_feature must be positive and finite \(got True\)"),
+        (lambda: GTrans(lr_edge=np.float32(math.nan)), "lr_edge must be positive and finite"),
+        (lambda: GTrans(budget=True), r"budget must be a float fraction or an int count \(got True\)"),
+        (lambda: GTrans(budget=np.float32(2.0)), r"budget as a fraction must be in \[0, 1\]"),
+        (lambda: GTrans(time_limit=True), r"time_limit must be a positive number of seconds \(got True\)"),
+        (lambda: Align(True), r"strength must be in \(0, 1\] \(got True\)"),
+        (lambda: Align("half"), r"strength must be in \(0, 1\] \(got 'half'\)"),  # type: ignore[arg-type]
+        (lambda: Reweight(True), r"largest must be a number of at least 1 \(got True\)"),
+    ],
+)
+def test_what_is_no_number(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(GraphMendError, match=said):
+        make()
