@@ -38,8 +38,8 @@ NAMES = {
     """,
     "graphmend.training": "DANN EERM ERM OPTIMIZERS SRGNN TRAINERS UDAGCN Trainer risk trainer_of",
     "graphmend.transforms": """
-        GRBCD PRBCD VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard RandomEdges Shuffle Subgraph View
-        edge_similarity view_of
+        ATTACKS CORRUPTIONS GRBCD PRBCD PURIFIERS VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard
+        RandomEdges Shuffle Subgraph View edge_similarity view_of
     """,
     "graphmend.cli": "app main",
 }
