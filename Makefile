@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types wheel clean
+.PHONY: demo test fuzz lint types wheel clean
 
 demo: $(READY)
 	$(VENV)/bin/graphmend demo
 
 test: lint types
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto
+
+# Random files, calls and commands: about five minutes on two cores. Others of them: make fuzz SEED=20000 INPUTS=100000
+INPUTS ?= 20000
+SEED ?= 0
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(VENV)/bin/python -m fuzz.run --inputs $(INPUTS) --seed $(SEED)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks

@@ -22,16 +22,16 @@ from adapter_cases import (
     assert_close_results,
     assert_same_result,
     loss_of_logits,
-    make_graph,
     make_model,
     sage_with_batch_norm,
 )
+from adapter_cases import make_graph as make_plain_graph
 from graphmend import Adaptation, FrozenGNN, Gate, GraphMendError, Identity, Limits
 from graphmend.adapters import ADAPTERS as REGISTERED
 from graphmend.adapters import Adapter
 from graphmend.cards import SourceCard, card
 from graphmend.cards.source_card import model_digest
-from graphmend.nn import GCN
+from graphmend.nn import GCN, AirGNN
 from graphmend.results.history import Step
 from untouched import Boom, assert_same, generator_states, state_of
 
@@ -46,10 +46,23 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 models = pytest.mark.parametrize("kind", MODELS)
 
+NEED_A_MODEL: dict[str, Callable[[], nn.Module]] = {"airgnn_tune": lambda: AirGNN(IN, HID, OUT, batch_norm=True)}
+OPTIONS: dict[str, dict[str, Any]] = {"jaccard": {"threshold": 0.9}}  # otherwise labels choose it
 
-def in_use(kind: str = "stock") -> nn.Module:
+
+def make_adapter(name: str, **options: Any) -> Adapter:
+    return ADAPTERS[name](**OPTIONS.get(name, {}), **options)
+
+
+def make_graph(dtype: torch.dtype = torch.float64) -> Data:
+    """With masks, for adapters that choose by labels."""
+    train, val = torch.arange(N) % 3 == 0, torch.arange(N) % 3 == 1
+    return make_plain_graph(dtype, train_mask=train, val_mask=val)
+
+
+def in_use(name: str = "", kind: str = "stock") -> nn.Module:
     """A model as it may be in a running training: some parts in train mode, one parameter without a gradient."""
-    model = make_model(make=MODELS[kind]).train()
+    model = make_model(make=NEED_A_MODEL.get(name, MODELS[kind])).train()
     next(model.children()).eval()
     next(model.parameters()).requires_grad_(False)
     list(model.parameters())[1].grad = torch.ones_like(list(model.parameters())[1])
@@ -77,10 +90,18 @@ def card_of(model: nn.Module, columns: int = IN) -> SourceCard:
 
 def adapt(name: str, model: nn.Module, data: Data, **call: Any) -> Adaptation:
     """The adapter of this name, with its defaults and a card."""
-    return ADAPTERS[name]()(model, data, card=None if name == BLIND else card_of(model), **call)
+    return make_adapter(name)(model, data, card=None if name == BLIND else card_of(model), **call)
 
 
-UNCHANGING = ("identity", "impute", "gate", BLIND)  # on this graph; tests/gate has graphs that the gate changes
+UNCHANGING = (
+    "airgnn_tune",
+    "fine_tune",
+    "identity",
+    "impute",
+    "tent",
+    "gate",
+    BLIND,
+)  # on this graph; tests/gate has graphs that the gate changes
 
 
 def output(model: nn.Module, data: Data) -> Tensor:
@@ -99,7 +120,7 @@ def output(model: nn.Module, data: Data) -> Tensor:
 @models
 @pytest.mark.parametrize("mode", ["auto", "eager"])
 def test_the_result_fits_together_and_nothing_is_touched(name: str, kind: str, mode: str) -> None:
-    model, data = in_use(kind), make_graph()
+    model, data = in_use(name, kind), make_graph()
     original, before = data.clone(), state_of(model, data)
     result = adapt(name, model, data, mode=mode)
     assert_same(before, state_of(model, data))
@@ -122,7 +143,7 @@ def test_the_result_fits_together_and_nothing_is_touched(name: str, kind: str, m
 
 @adapters
 def test_the_seed_decides(name: str) -> None:
-    model, data = in_use(), make_graph()
+    model, data = in_use(name), make_graph()
     first = adapt(name, model, data, seed=3)
     torch.rand(7)  # what others draw does not matter
     assert_same_result(first, adapt(name, model, data, seed=3))
@@ -133,7 +154,7 @@ def test_the_seed_decides(name: str) -> None:
 @models
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_plain_way_agrees_with_the_fast_one(name: str, kind: str, dtype: torch.dtype) -> None:
-    model, data = in_use(kind).to(dtype), make_graph(dtype)
+    model, data = in_use(name, kind).to(dtype), make_graph(dtype)
     fast, plain = (adapt(name, model, data, mode=mode) for mode in ("auto", "eager"))
     assert_close_results(fast, plain, 1e-4 if dtype == torch.float32 else 1e-9)
     assert not (plain.engine.shared_features or plain.engine.stacked_views or plain.engine.recorded)
@@ -142,7 +163,7 @@ def test_the_plain_way_agrees_with_the_fast_one(name: str, kind: str, dtype: tor
 @adapters
 def test_steps_are_told(name: str) -> None:
     steps: list[Step] = []
-    result = adapt(name, in_use(), make_graph(), callback=steps.append)
+    result = adapt(name, in_use(name), make_graph(), callback=steps.append)
     assert steps == result.history and [step.index for step in steps] == list(range(len(steps)))
 
 
@@ -157,7 +178,7 @@ def test_limits_are_respected(name: str) -> None:
         frozen_edges=torch.ones(data.edge_index.size(1), dtype=torch.bool),
         binary=torch.arange(IN) == 0,
     )
-    result = adapt(name, in_use(), data, limits=limits)
+    result = adapt(name, in_use(name), data, limits=limits)
     assert result.reason is None
     assert torch.equal(result.data.x[rows], data.x[rows])
     assert torch.equal(result.data.x[:, columns], data.x[:, columns])
@@ -183,17 +204,17 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @adapters
 @pytest.mark.parametrize("call, said", BAD.values(), ids=BAD.keys())
 def test_bad_input_is_named(name: str, call: dict[str, Any], said: str) -> None:
-    arguments = {"model": in_use(), "data": make_graph(), **call}
+    arguments = {"model": in_use(name), "data": make_graph(), **call}
     before = generator_states()
     with pytest.raises(GraphMendError, match=said) as caught:
-        ADAPTERS[name]()(arguments.pop("model"), arguments.pop("data"), **arguments)
+        make_adapter(name)(arguments.pop("model"), arguments.pop("data"), **arguments)
     assert "\n" not in str(caught.value)
     assert_same(before, generator_states())
 
 
 @adapters
 def test_a_card_that_does_not_fit_is_named(name: str) -> None:
-    model, data, adapter = in_use(), make_graph(), ADAPTERS[name]()
+    model, data, adapter = in_use(name), make_graph(), make_adapter(name)
     made = card_of(model)
     wider = Data(x=torch.cat([data.x, data.x[:, :2]], dim=1), edge_index=data.edge_index)
     with pytest.raises(GraphMendError, match=r"card must be a graphmend.SourceCard \(got str\)"):
@@ -211,19 +232,19 @@ NEED_A_CARD = ("purify", "reweight")
 
 @adapters
 def test_without_a_card_it_works_or_says_that_it_needs_one(name: str) -> None:
-    model, data = in_use(), make_graph()
+    model, data = in_use(name), make_graph()
     if name in NEED_A_CARD:
         with pytest.raises(GraphMendError, match=r"needs a source card; make one with graphmend.card\("):
-            ADAPTERS[name]()(model, data)
+            make_adapter(name)(model, data)
     else:
-        assert ADAPTERS[name]()(model, data).reason is None
+        assert make_adapter(name)(model, data).reason is None
 
 
 def with_surrogate(name: str, surrogate: Any) -> Adapter:
     """The adapter with another loss, if it has one."""
     if "surrogate" not in {field.name for field in dataclasses.fields(ADAPTERS[name])}:  # type: ignore[arg-type]
         pytest.skip(f"{name} has no surrogate")
-    return ADAPTERS[name](surrogate=surrogate)  # type: ignore[call-arg]
+    return make_adapter(name, surrogate=surrogate)
 
 
 def raising(model: Any, data: Data) -> Tensor:
@@ -237,14 +258,14 @@ def raising(model: Any, data: Data) -> Tensor:
     [
         (raising, "the surrogate failed with Boom: no idea"),
         (lambda m, d: math.nan * loss_of_logits(m, d), "the surrogate loss is not finite"),
-        (lambda m, d: torch.ones(()), "does not depend on the graph's"),
+        (lambda m, d: torch.ones(()), "does not depend on the"),
     ],
     ids=["raises", "not finite", "constant"],
 )
 def test_a_failing_surrogate_changes_nothing(
     name: str, mode: str, surrogate: Any, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model, data = in_use(), make_graph()
+    model, data = in_use(name), make_graph()
     before = state_of(model, data)
     result = with_surrogate(name, surrogate)(model, data, mode=mode)
     assert_same(before, state_of(model, data))
@@ -254,23 +275,32 @@ def test_a_failing_surrogate_changes_nothing(
     assert torch.equal(result.logits, Identity()(model, data).logits)
 
 
-class Stopping(nn.Module):
-    """A model that counts its calls in a list of its maker, and raises at one of them."""
+class Counter:
+    """Counts calls, and raises after so many; copies of a model share it."""
 
-    def __init__(self, calls: list[int], error: type[BaseException] | None = None, at: int = -1) -> None:
+    def __init__(self, error: type[BaseException] | None = None, at: int = -1) -> None:
+        self.calls, self.error, self.at = 0, error, at
+
+    def __deepcopy__(self, memo: Any) -> Counter:
+        return self
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.error is not None and self.calls > self.at:
+            raise self.error
+
+
+class Stopping(nn.Module):
+    """A model that counts its calls, and raises at one of them."""
+
+    def __init__(self, name: str, counter: Counter) -> None:
         super().__init__()
-        self.inner = sage_with_batch_norm()
-        self.run = lambda x, edge_index: _count(calls, error, at) or self.inner(x, edge_index)
+        self.inner, self.count = NEED_A_MODEL.get(name, sage_with_batch_norm)(), counter
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.run(x, edge_index)
+        self.count()
+        out: Tensor = self.inner(x, edge_index)
         return out
-
-
-def _count(calls: list[int], error: type[BaseException] | None, at: int) -> None:
-    calls.append(1)
-    if error is not None and len(calls) > at:
-        raise error
 
 
 @adapters
@@ -278,18 +308,18 @@ def _count(calls: list[int], error: type[BaseException] | None, at: int) -> None
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 1.0])
 def test_whenever_it_is_interrupted_nothing_is_touched(name: str, error: type[BaseException], share: float) -> None:
     """Ctrl-C, or an error of the model itself, at the first call of the model, at the last, and between."""
-    calls: list[int] = []
-    made = None if name == BLIND else card_of(make_model(make=lambda: Stopping([])))
-    ADAPTERS[name]()(make_model(make=lambda: Stopping(calls)), make_graph(), card=made)
-    at = int(share * (len(calls) - 1))
-    model, data = make_model(make=lambda: Stopping([], error, at)).train(), make_graph()
+    counter = Counter()
+    made = None if name in (BLIND, *NEED_A_MODEL) else card_of(make_model(make=lambda: Stopping(name, Counter())))
+    make_adapter(name)(make_model(make=lambda: Stopping(name, counter)), make_graph(), card=made)
+    stopping = Counter(error, at=int(share * (counter.calls - 1)))
+    model, data = make_model(make=lambda: Stopping(name, stopping)).train(), make_graph()
     before = state_of(model, data)
     if error is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            ADAPTERS[name]()(model, data, card=made)
+            make_adapter(name)(model, data, card=made)
     else:
         with pytest.raises(GraphMendError, match=r"cannot run on this graph, .*: Boom: no message"):
-            ADAPTERS[name]()(model, data, card=made)
+            make_adapter(name)(model, data, card=made)
     assert_same(before, state_of(model, data))
 
 
@@ -298,7 +328,7 @@ def test_an_error_in_the_callback_is_the_callers_own(name: str) -> None:
     def complain(step: Step) -> None:
         raise Boom
 
-    model, data = in_use(), make_graph()
+    model, data = in_use(name), make_graph()
     before = state_of(model, data)
     has_steps = bool(adapt(name, model, data).history)
     if has_steps:

@@ -199,7 +199,10 @@ def _require_lower_loss(engine: Engine, history: History, best: Tensor | None, o
     known = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
     if not losses or known <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
         return
-    mended, before = min(scores) if scores else float(engine.loss(best)), float(engine.loss_before(original))
+    mended = known if scores else float(engine.loss(best))
+    if mended <= losses[0]:
+        return
+    before = float(engine.loss_before(original))
     if not math.isfinite(mended):
         raise Stopped("the surrogate loss of the mended graph is not finite; take a smaller lr_feature")
     if mended > before + ROUNDING * max(1.0, abs(before)):

@@ -1,4 +1,4 @@
-"""The paper's search grids and the released tuned values, from ``presets.toml``."""
+"""The paper's search grids and released settings, from ``presets.toml``, and its results, from ``paper.toml``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from graphmend.errors import choose
 
-__all__ = ["preset", "presets"]
+__all__ = ["paper", "preset", "presets"]
 
 
 def preset(*path: str) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def preset(*path: str) -> dict[str, Any]:
         >>> preset("gtrans", "ood", "cora-ood", "gcn")["lr_feature"]
         0.001
     """
-    table: Any = _read()
+    table: Any = _read("presets")
     for depth, name in enumerate(path):
         table = choose(" ".join(("preset", *path[:depth])), name, table)
     return copy.deepcopy(table)
@@ -28,9 +28,20 @@ def preset(*path: str) -> dict[str, Any]:
 
 def presets() -> dict[str, Any]:
     """Everything in ``presets.toml``."""
-    return copy.deepcopy(_read())
+    return copy.deepcopy(_read("presets"))
+
+
+def paper(name: str) -> dict[str, Any]:
+    """The paper's numbers of one experiment.
+
+    Example:
+        >>> paper("ood_accuracy")["gcn"]["gtrans"]["cora-ood"]
+        [94.66, 0.63]
+    """
+    table: dict[str, Any] = choose("table of the paper", name, _read("paper"))
+    return copy.deepcopy(table)
 
 
 @functools.cache
-def _read() -> dict[str, Any]:
-    return tomllib.loads(files("graphmend.bench").joinpath("presets.toml").read_text(encoding="utf-8"))
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("graphmend.bench").joinpath(f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,65 @@
+"""AirGNN-t: choose the weight of AirGNN's residual anew for the test graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.labelled import accuracy, labelled_nodes
+from graphmend.errors import require
+from graphmend.frozen import FrozenGNN
+
+__all__ = ["AirGNNTune"]
+
+GRID = tuple(step / 10 for step in range(10))
+
+
+@dataclass(frozen=True, eq=False)
+class AirGNNTune(Adapter):
+    r"""AirGNN-t of the paper: the trained weights, with :math:`\lambda` chosen at test time.
+
+    AirGNN (Liu et al., NeurIPS 2021) trusts a node's own features more the smaller its :math:`\lambda`. Every value is
+    tried on the test graph; the one with the best accuracy on the labelled nodes wins, the first among equals.
+    ``result.model`` is a copy of the model with that value.
+
+    Args:
+        mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
+        values: The values of :math:`\lambda` to try, each in [0, 1).
+    """
+
+    mask: Tensor | None = None
+    values: Sequence[float] = GRID
+
+    changes_model = True
+
+    def __post_init__(self) -> None:
+        valid = len(self.values) > 0 and all(0 <= value < 1 for value in self.values)
+        require(valid, f"values must be numbers in [0, 1), at least one (got {self.values})")
+
+    @torch.no_grad()
+    def adapt(self, task: Task) -> Change:
+        """Try every value."""
+        nodes, labels = labelled_nodes(task.data, self.mask, self)
+        layers = [module for module in task.model.modules() if isinstance(getattr(type(module), "lam", None), property)]
+        require(
+            len(layers) > 0,
+            f"AirGNNTune chooses lam of an AirGNN, but the model is a {type(task.model).__name__}; "
+            "train graphmend.nn.AirGNN, or use GTrans for any model",
+        )
+        scores = {value: self._score(task, layers, value, nodes, labels) for value in self.values}
+        _set(layers, max(scores, key=scores.__getitem__))
+        return Change()
+
+    def _score(self, task: Task, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
+        _set(layers, value)
+        with FrozenGNN(task.model, task.data, seed=task.seed, mode="eager") as frozen:
+            return accuracy(frozen.predict(task.data), nodes, labels)
+
+
+def _set(layers: list[nn.Module], value: float) -> None:
+    for layer in layers:
+        layer.lam = value  # type: ignore[assignment]

@@ -1,0 +1,65 @@
+"""GCNJaccard: remove edges between dissimilar nodes, with a threshold chosen on labelled nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.labelled import accuracy, labelled_nodes
+from graphmend.errors import require
+from graphmend.graph.edits import without_edges
+from graphmend.transforms.purifiers.jaccard import Jaccard, edge_similarity
+
+__all__ = ["JaccardFilter"]
+
+GRID = tuple(step / 10 for step in range(1, 10))
+
+
+@dataclass(frozen=True, eq=False)
+class JaccardFilter(Adapter):
+    r"""GCNJaccard of the paper: the trained model on the graph without edges between dissimilar nodes.
+
+    Every threshold is tried on the test graph with :class:`~graphmend.transforms.Jaccard`; the one with the best
+    accuracy on the labelled nodes wins, the smallest among equals. The graph as it is counts as a threshold, too.
+    (Wu et al., IJCAI 2019, https://arxiv.org/abs/1903.01610.)
+
+    Args:
+        threshold: Edges whose ends are less similar go; ``None`` chooses one of ``thresholds`` by labels.
+        mask: Nodes whose labels may be used for the choice; by default training and validation nodes of the graph.
+        thresholds: What to choose from, in ascending order.
+        kind: The similarity, ``"auto"``, ``"cosine"`` or ``"jaccard"``, as in :class:`~graphmend.transforms.Jaccard`.
+    """
+
+    threshold: float | None = None
+    _: KW_ONLY
+    mask: Tensor | None = None
+    thresholds: Sequence[float] = GRID
+    kind: str = "auto"
+
+    def __post_init__(self) -> None:
+        require(len(self.thresholds) > 0, "thresholds is empty; give at least one")
+        for threshold in self.thresholds if self.threshold is None else [self.threshold]:
+            Jaccard(threshold, self.kind)  # complains about what is no threshold
+
+    @torch.no_grad()
+    def adapt(self, task: Task) -> Change:
+        """Try every threshold."""
+        data = task.data
+        similarity = edge_similarity(data, self.kind)
+        similarity[~task.limits.free_edges(data.edge_index, data.x.size(0))] = torch.inf  # self-loops stay, too
+        threshold = self._chosen(task, similarity) if self.threshold is None else self.threshold
+        return Change(removed=(similarity < threshold).nonzero().view(-1))
+
+    def _chosen(self, task: Task, similarity: Tensor) -> float:
+        data, frozen = task.data, task.require_frozen()
+        nodes, labels = labelled_nodes(data, self.mask, self)
+        scores = {-torch.inf: accuracy(frozen.predict(data), nodes, labels)}
+        for threshold in self.thresholds:
+            kept = similarity >= threshold
+            if bool(kept.any()):
+                scores[threshold] = accuracy(frozen.predict(without_edges(data, kept)), nodes, labels)
+        return max(scores, key=scores.__getitem__)

@@ -1,0 +1,97 @@
+"""Steps of a model's own weights down a loss, for adapters that change the model instead of the graph."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmend.adapters.base import Task
+from graphmend.engine.report import Measured, Stopped
+from graphmend.errors import GraphMendError
+from graphmend.frozen import FrozenGNN
+from graphmend.surrogates.base import Surrogate
+
+__all__ = ["learn"]
+
+
+def learn(
+    task: Task,
+    surrogate: Surrogate,
+    parameters: Iterable[nn.Parameter],
+    *,
+    steps: int,
+    lr: float,
+    weight_decay: float = 0.0,
+    is_training: bool = False,
+    better: Callable[[Tensor], float] | None = None,
+) -> None:
+    """Move parameters of the adapter's own copy of the model down a loss, with Adam.
+
+    Args:
+        task: What the adapter works on; ``task.model`` is changed.
+        surrogate: The loss.
+        parameters: The parameters of ``task.model`` that move.
+        steps: How many steps.
+        lr: Learning rate.
+        weight_decay: L2 penalty.
+        is_training: Whether the model is in training mode during the steps, with dropout and batch statistics.
+        better: A score of the logits, the higher the better: the weights after the step with the best score are kept.
+            Without it, those of the last step are.
+    """
+    model, moving = task.model, list(parameters)
+    with FrozenGNN(model, task.data, embedding=None, seed=task.seed, mode="eager") as frozen:
+        graph = _with_presence(task.data, frozen)
+        surrogate = surrogate.prepare(frozen, graph, task.seed)
+        for parameter in moving:
+            parameter.requires_grad_(True)
+        optimizer = torch.optim.Adam(moving, lr=lr, weight_decay=weight_decay)
+        best, learned = -float("inf"), copy.deepcopy(model.state_dict())
+        for t in task.history.steps(steps):
+            model.train(is_training)
+            optimizer.zero_grad()
+            measured = _differentiate(surrogate, frozen, graph, task.generator, moving)
+            task.history.add(t, "model", measured)
+            optimizer.step()
+            model.eval()
+            score = 0.0 if better is None else _score(better, frozen, task.data)
+            if better is None or score > best:
+                best, learned = score, copy.deepcopy(model.state_dict())
+        optimizer.zero_grad()
+    model.load_state_dict(learned)  # the frozen model was put back to what it was
+
+
+def _with_presence(data: Data, frozen: FrozenGNN) -> Data:
+    """The graph as a surrogate wants it: every edge is wholly there."""
+    graph = copy.copy(data)
+    graph.edge_weight = data.x.new_ones(data.edge_index.size(1)) if frozen.takes_edge_weights else None
+    return graph
+
+
+def _differentiate(
+    surrogate: Surrogate, frozen: FrozenGNN, graph: Data, generator: torch.Generator, moving: list[nn.Parameter]
+) -> Measured:
+    try:
+        terms = surrogate.terms(frozen, graph, generator)
+        loss = torch.stack([value.reshape(()) for value in terms.values()]).sum()
+    except (GraphMendError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise Stopped(f"the surrogate failed with {type(error).__name__}: {error}") from error
+    if not loss.requires_grad:
+        raise Stopped("the surrogate loss does not depend on the model's parameters")
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = [parameter.grad.reshape(-1) for parameter in moving if parameter.grad is not None]
+    if not gradients:
+        raise Stopped("the surrogate loss does not depend on the model's parameters")
+    norm = torch.linalg.vector_norm(torch.cat(gradients))
+    values = [value.detach().reshape(()).to(norm.dtype) for value in terms.values()]
+    return Measured(tuple(terms), torch.stack([*values, norm, norm.new_zeros(())]))
+
+
+@torch.no_grad()
+def _score(better: Callable[[Tensor], float], frozen: FrozenGNN, data: Data) -> float:
+    return better(frozen.predict(data))

@@ -1,0 +1,139 @@
+"""An experiment: the runs behind one table or figure of the paper, and how it is drawn from their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from graphmend.bench.run import Run
+from graphmend.bench.store import Result, Store
+from graphmend.bench.tables import Cell, Published, Table
+from graphmend.errors import listed, require
+
+__all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
+
+SMOKE = {"ood": "digits-shift", "robust": "wine"}
+"""Embedded data that stand in for everything in a smoke test."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of an experiment is wanted.
+
+    Args:
+        datasets: Data sets.
+        backbones: Backbones.
+        methods: Rows of the table.
+        seeds: Run seeds.
+        smoke: Whether to run on small embedded data for a few epochs, to see that everything works.
+    """
+
+    datasets: tuple[str, ...]
+    backbones: tuple[str, ...] = ("gcn",)
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0, 1, 2)
+    smoke: bool = False
+
+    def trainer(self, name: str = "erm", **settings: Any) -> dict[str, Any]:
+        """A trainer, with few epochs in a smoke test."""
+        return {"name": name, **settings, **({"epochs": 5} if self.smoke else {})}
+
+    def narrowed(self, **given: Sequence[Any] | None) -> Choice:
+        """Only what was asked for; a name that does not occur is answered with those that do."""
+        wanted: dict[str, Any] = {name: tuple(values) for name, values in given.items() if values}
+        for name in wanted.keys() - {"seeds"}:
+            wrong = set(wanted[name]) - set(getattr(self, name))
+            require(not wrong, f"there is no {listed(wrong)} among the {name} here: {listed(getattr(self, name))}")
+        return replace(self, **wanted)
+
+    def for_smoke(self, setting: str) -> Choice:
+        """The same on embedded data, with one seed."""
+        return replace(self, datasets=(SMOKE[setting],), backbones=self.backbones[:1], seeds=(0,), smoke=True)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One cell: a run per seed, and the number that is read from each result."""
+
+    row: tuple[str, ...]
+    column: str
+    runs: tuple[Run, ...]
+    value: Callable[[Result], float]
+    paper: Published | str | None = None
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure.
+
+    Args:
+        name: As it is typed.
+        item: What it is in the paper.
+        choice: All of it.
+        setting: ``"ood"`` or ``"robust"``, which decides the data of a smoke test.
+        runs: The runs for a choice.
+        render: The table, or a function that draws the figure.
+    """
+
+    name: str
+    item: str
+    choice: Choice
+    setting: str
+    runs: Callable[[Choice], list[Run]]
+    render: Callable[[Choice, Store], Any]
+    notes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of_measures(
+        cls,
+        name: str,
+        item: str,
+        choice: Choice,
+        setting: str,
+        measures: Callable[[Choice], list[Measure]],
+        **table: Any,
+    ) -> Experiment:
+        """An experiment whose table follows from its measures."""
+
+        def runs(wanted: Choice) -> list[Run]:
+            return [run for measure in measures(wanted) for run in measure.runs]
+
+        def render(wanted: Choice, store: Store) -> Table:
+            return table_of(item, measures(wanted), wanted, store, **table)
+
+        return cls(name, item, choice, setting, runs, render)
+
+
+def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Store, **options: Any) -> Table:
+    """A table from the results that there are."""
+    cells: dict[tuple[tuple[str, ...], str], Cell] = {}
+    rows: dict[tuple[str, ...], None] = {}
+    columns: dict[str, None] = {}
+    for measure in measures:
+        rows[measure.row] = columns[measure.column] = None
+        records = [store.read(run) for run in measure.runs]
+        values = tuple(
+            measure.value(record["result"]) if record is not None and record["status"] == "done" else None
+            for record in records
+        )
+        failed = [record for record in records if record is not None and record["status"] == "failed"]
+        note = ("OOM" if all(record["out_of_memory"] for record in failed) else "failed") if failed else ""
+        cells[measure.row, measure.column] = Cell(values, measure.paper, note, measure.digits)
+    footer = [_footer(choice), *options.pop("footer", [])]
+    return Table(title, list(columns), list(rows), cells, footer, **options)
+
+
+def published(cell: Any) -> Published | str | None:
+    """A number of ``paper.toml``."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    numbers = cell if isinstance(cell, list) else [cell]
+    return Published(*map(float, numbers))
+
+
+def _footer(choice: Choice) -> str:
+    seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
+    where = " on embedded data for a few epochs: a smoke test, no result" if choice.smoke else ""
+    return f"{seeds}{where}. In brackets: the paper's number and the difference."

@@ -1,0 +1,33 @@
+"""Structure attacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphmend.bench.run import Run
+from graphmend.bench.workspace import Workspace
+from graphmend.datasets.splits import node_mask
+from graphmend.io.files import write_arrays
+from graphmend.metrics import score
+from graphmend.transforms import PRBCD
+from graphmend.transforms.attacks.pairs import UndirectedGraph
+
+__all__ = ["attack"]
+
+
+def attack(run: Run, workspace: Workspace) -> dict[str, Any]:
+    """Flip edges so that a trained model errs on the test nodes, and leave the flips for others."""
+    options = dict(run.settings)
+    settings = options.pop("train")
+    data = workspace.splits(settings).test[0]
+    model = workspace.model(settings)
+    rate = options.pop("rate")
+    transform = PRBCD(model, nodes=node_mask(data), rate=rate, seed=settings["seed"], **options)
+    harmed = transform(data)
+    flips = UndirectedGraph.of(data).changes_to(UndirectedGraph.of(harmed))
+    write_arrays(workspace.store.artefact(run, ".npz"), {"flips": flips.cpu().numpy()})
+
+    def accuracy(graph: Any) -> float:
+        return 100 * score("accuracy", model(graph.x, graph.edge_index).detach(), data.y, node_mask(data))
+
+    return {"flips": flips.numel(), "clean": accuracy(data), "attacked": accuracy(harmed)}

@@ -1,0 +1,30 @@
+"""Training."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from graphmend.bench.run import Run
+from graphmend.bench.workspace import Workspace
+from graphmend.datasets.splits import node_mask
+from graphmend.metrics import score
+
+__all__ = ["train"]
+
+
+@torch.no_grad()
+def train(run: Run, workspace: Workspace) -> dict[str, Any]:
+    """Train a model, leave it for others, and say how well it does on validation graphs."""
+    settings = dict(run.settings)
+    splits = workspace.splits(settings)
+    start = time.perf_counter()
+    with torch.enable_grad():
+        model = workspace.model(settings)
+    seconds = time.perf_counter() - start
+    logits, y = zip(
+        *((model(d.x, d.edge_index)[node_mask(d)], d.y.reshape(-1)[node_mask(d)]) for d in splits.val), strict=True
+    )
+    return {"validation": 100 * score(splits.metric, torch.cat(logits), torch.cat(y)), "seconds": round(seconds, 3)}

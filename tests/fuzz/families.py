@@ -1,0 +1,28 @@
+"""All families of inputs, and how often each is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fuzz.calls import calls
+from fuzz.cases import Family
+from fuzz.commands import commands, label_files
+from fuzz.graph_files import npz_files, pt_files
+from fuzz.own_files import own_files
+
+FAMILIES: dict[str, Family] = {
+    "npz": npz_files,
+    "pt": pt_files,
+    "own": own_files,
+    "calls": calls,
+    "commands": commands,
+    "labels": label_files,
+}
+ROUND = ("npz", "calls", "own", "pt", "calls", "commands") * 3 + ("calls", "labels")
+"""Families in the order in which their inputs take turns."""
+
+
+def inputs(number: int, first_seed: int = 0) -> Iterator[tuple[str, int]]:
+    """So many inputs as pairs of a family and a seed."""
+    for index in range(number):
+        yield ROUND[index % len(ROUND)], first_seed + index
