@@ -28,8 +28,8 @@ NAMES = {
     """,
     "graphmend.frozen": "FrozenGNN",
     "graphmend.metrics": """
-        METRICS GraphStats PairedTest average_rank cmd compare_paired gradient_correlation graph_stats holm predictions
-        score scores transfer
+        METRICS GraphStats PairedTest average_rank central_moment_discrepancy cmd compare_paired gradient_correlation
+        graph_stats holm predictions score scores transfer
     """,
     "graphmend.nn": "APPNP BACKBONES DualGCN GAT GCN GPR RobustGCN SAGE AirGNN SimPGCN build load_model save_model",
     "graphmend.surrogates": """
@@ -38,8 +38,8 @@ NAMES = {
     """,
     "graphmend.training": "DANN EERM ERM OPTIMIZERS SRGNN TRAINERS UDAGCN Trainer risk trainer_of",
     "graphmend.transforms": """
-        GRBCD PRBCD VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard RandomEdges Shuffle Subgraph View
-        edge_similarity view_of
+        ATTACKS CORRUPTIONS GRBCD PRBCD PURIFIERS VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard
+        RandomEdges Shuffle Subgraph View edge_similarity view_of
     """,
     "graphmend.cli": "app main",
 }

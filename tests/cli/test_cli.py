@@ -173,7 +173,7 @@ def test_info_tells_graphs_models_and_patches_apart(work: Path, tmp_path: Path) 
     }
     for path, kind in kinds.items():
         assert json.loads(run(app, ["info", str(path), "--json"]).stdout)["kind"] == kind
-    assert "gcn" in json.loads(run(app, ["info", "--json"]).stdout)["backbones"]
+    assert "graphmend list" in json.loads(run(app, ["info", "--json"]).stdout)["names"]
 
 
 def test_demo_writes_json_and_plots(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ assert CliRunner().invoke(app, ["--version"]).exit_code == 0
 heavy = {"torch", "torch_geometric", "sklearn", "scipy", "numpy", "safetensors"} & set(sys.modules)
 print(sorted(heavy))
 """
-COMMANDS = ("", "demo", "mend", "apply", "revert", "card", "train", "info", "data", "data list", "data check")
+COMMANDS = ("", "demo", "mend", "apply", "revert", "card", "train", "info", "list", "data", "data list", "data check")
 
 
 def test_help_imports_nothing_heavy() -> None:

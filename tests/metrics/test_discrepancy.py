@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError
-from graphmend.metrics import cmd
+from graphmend.metrics import central_moment_discrepancy, cmd
 from graphs import rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,6 +51,14 @@ def test_a_shift_changes_the_first_moment_alone() -> None:
 
 def test_a_gradient_is_neither_needed_nor_made() -> None:
     assert isinstance(cmd(rows(3, 1).requires_grad_(), rows(3, 2)), float)
+
+
+@pytest.mark.parametrize("moments", [1, 3, 5])
+def test_the_loss_is_the_same_and_can_be_differentiated(moments: int) -> None:
+    u, v = rows(7, 1).requires_grad_(), 2 * rows(5, 2) + 1
+    assert central_moment_discrepancy(u, v, moments).item() == cmd(u, v, moments)
+    assert torch.autograd.gradcheck(lambda a, b: central_moment_discrepancy(a, b, moments), (u, v.requires_grad_()))
+    assert central_moment_discrepancy(u.float(), v.float(), moments).dtype == torch.float32
 
 
 def test_what_cannot_be_compared_is_named() -> None:

@@ -554,6 +554,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gpr": SMALL | {"hops": 10, "alpha": 0.1},
     "appnp": SMALL | {"hops": 10, "alpha": 0.1},
     "airgnn": SMALL | {"hops": 10, "lam": 0.5},
+    "robust_gcn": SMALL | {"self_loops": True, "sample": False},
+    "simp_gcn": SMALL | {"k": 20, "gamma": 0.1},
+    "dual_gcn": SMALL | {"encoding_channels": 16, "walks": 40, "walk_length": 10},
 }
 
 

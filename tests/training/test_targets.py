@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 
 from graphmend.datasets import Splits
 from graphmend.errors import GraphMendError
+from graphmend.metrics import central_moment_discrepancy
 from graphmend.nn import GCN, DualGCN
 from graphmend.training import DANN, SRGNN, TRAINERS, UDAGCN, risk
-from graphmend.training.sr_gnn import _cmd
 from graphmend.training.targets import domain_loss, reversed_gradient
 from graphs import dense, dense_norm, rng, undirected
 
@@ -51,14 +51,15 @@ def slow_cmd(u: list[list[float]], v: list[list[float]]) -> float:
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
-def test_cmd_is_the_formula(seed: int, m: int, n: int, width: int) -> None:
+def test_the_discrepancy_is_the_formula(seed: int, m: int, n: int, width: int) -> None:
     u, v = (3 * torch.randn(rows, width, generator=rng(seed + rows), dtype=torch.float64) for rows in (m, n))
-    assert _cmd(u, v).item() == pytest.approx(slow_cmd(u.tolist(), v.tolist()), rel=1e-9, abs=1e-12)
+    expected = slow_cmd(u.tolist(), v.tolist())
+    assert central_moment_discrepancy(u, v).item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_the_discrepancy_of_equal_samples_is_zero_with_a_finite_gradient() -> None:
     u = torch.randn(5, 3, generator=rng(), requires_grad=True)
-    value = _cmd(u, u.flip(0).detach())
+    value = central_moment_discrepancy(u, u.flip(0).detach())
     value.backward()  # type: ignore[no-untyped-call]
     assert value.item() == pytest.approx(0.0, abs=1e-5) and u.grad is not None and torch.isfinite(u.grad).all()
 

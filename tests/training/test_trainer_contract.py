@@ -181,8 +181,8 @@ def test_unsuitable_models_and_labels(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": 0.0}, "lr must be positive"),
-        ({"lr": float("nan")}, "lr must be positive"),
+        ({"lr": 0.0}, "lr must be a finite number above 0"),
+        ({"lr": float("nan")}, "lr must be a finite number above 0"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"epochs": 0}, "got 0"),
         ({"optimizer": "sgd"}, "adam, adamw"),

@@ -21,6 +21,7 @@ from graphmend.errors import check_fields, one_of, real_number, require, text, w
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
+from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.results.history import History
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
@@ -141,7 +142,7 @@ class GTrans(Adapter):
             for name, flips in graph.candidates(self.num_samples, draws):  # lines 14-18
                 history.add_candidate(name, flips, engine.loss(flips))
             best = history.best()  # lines 19-21
-            if self.feature_steps > 0:  # otherwise the graph as it was is among the discrete ones
+            if self.feature_steps > 0 and _is_within(limits, original):
                 _require_lower_loss(engine, history, best, original)
             return Change(graph.x, *graph.changes(best), engine.predict(best), engine.report())
 
@@ -180,6 +181,16 @@ class GTrans(Adapter):
     def _edge_step(self, flips: EdgeFlips) -> EdgeStep:
         update = EDGE_UPDATES[self.edge_update](flips.p, self.lr_edge)
         return EdgeStep(flips.p, update, lambda p: project(p, flips.budget))
+
+
+def _is_within(limits: Limits, original: Tensor) -> bool:
+    """Whether the features may stay as they are; if not, the graph must change, also where that costs something."""
+    if limits.projection(original) is None:
+        return True
+    bounded = original.clone()
+    limits.project(bounded, original)
+    limits.finish(bounded, original)
+    return torch.equal(bounded, original)
 
 
 def _require_lower_loss(engine: Engine, history: History, best: Tensor | None, original: Tensor) -> None:

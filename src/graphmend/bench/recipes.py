@@ -70,7 +70,9 @@ def adapt_run(
         settings["source"] = True
     if tune is not None:
         settings["tune"] = dict(tune.settings)
-    return Run("adapt", settings, tuple(run for run in (train, attack, tune) if run is not None))
+    is_shared = train.settings["trainer"].get("target") != "each"  # otherwise there is one model per test graph
+    needs = (train if is_shared else None, attack, tune)
+    return Run("adapt", settings, tuple(run for run in needs if run is not None))
 
 
 def tune_run(

@@ -10,6 +10,7 @@ from graphmend.cli.card import card
 from graphmend.cli.data import data_app
 from graphmend.cli.demo import demo
 from graphmend.cli.info import info
+from graphmend.cli.list import list_
 from graphmend.cli.mend import mend
 from graphmend.cli.patching import apply, revert
 from graphmend.cli.train import train
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 for command in (demo, mend, apply, revert, card, train, info):
     app.command()(command)
+app.command("list")(list_)
 app.add_typer(data_app, name="data")
 
 

@@ -23,7 +23,7 @@ def info(
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Say what a file holds, or, without one, what this installation has: versions, and all names that options take.
+    """Say what a file holds, or, without one, the versions and the device of this installation.
 
     Example:
 

@@ -9,34 +9,26 @@ from typing import Any
 import torch
 from torch_geometric.utils import contains_isolated_nodes, is_undirected
 
-from graphmend.adapters import ADAPTERS
 from graphmend.cards import SourceCard
 from graphmend.cli.card_files import card_facts
 from graphmend.cli.device import device_of
-from graphmend.datasets.registry import DATASETS
 from graphmend.errors import listed
 from graphmend.io.files import escaped, read_safetensors
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import device_name, provenance
-from graphmend.nn import BACKBONES, load_model
+from graphmend.nn import load_model
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
-from graphmend.surrogates import SURROGATES
-from graphmend.transforms import VIEWS
 
 ENTRIES = 50  # of a header that are shown
 
 
 def installation(device: str) -> dict[str, Any]:
-    """Versions, the device, and every name that an option takes."""
+    """Versions and the device."""
     return {
         **provenance(device_of(device)),
         "cuda": device_name(torch.device("cuda")) if torch.cuda.is_available() else "not available",
-        "backbones": listed(BACKBONES),
-        "adapters": listed((*ADAPTERS, "gate")),
-        "surrogates": listed(SURROGATES),
-        "views": listed(VIEWS),
-        "data sets": listed(DATASETS),
+        "names": "'graphmend list' has every name that an option takes",
     }
 
 

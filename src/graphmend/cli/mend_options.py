@@ -44,7 +44,7 @@ Method = Annotated[
     _option(
         None,
         "Who mends. The gate finds out what is wrong, if anything, and decides which of the others acts; gtrans is the"
-        " method of the paper. 'graphmend info' lists all names.",
+        " method of the paper. 'graphmend list adapters' explains all.",
         metavar="NAME",
     ),
 ]
@@ -117,8 +117,8 @@ def _gtrans(text: str, metavar: str = "NUMBER", **more: Any) -> Any:
     return _option(_GTRANS, text, metavar=metavar, **more)
 
 
-SurrogateName = Annotated[str, _gtrans("Surrogate loss; 'graphmend info' lists all names.", "NAME")]
-View = Annotated[str, _gtrans("Augmentation of the contrastive loss; 'graphmend info' lists all names.", "NAME")]
+SurrogateName = Annotated[str, _gtrans("Surrogate loss; 'graphmend list surrogates' explains all.", "NAME")]
+View = Annotated[str, _gtrans("Augmentation of the contrastive loss; 'graphmend list views' explains all.", "NAME")]
 LabelMask = Annotated[
     str | None, _gtrans("Mask in the graph file whose labels may be used, such as train_mask.", "ARRAY")
 ]

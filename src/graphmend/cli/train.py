@@ -19,7 +19,10 @@ def train(
         Path | None, typer.Option(help="Your graph with y, train_mask, val_mask and test_mask.", metavar="FILE")
     ] = None,
     backbone: Annotated[
-        str, typer.Option(help="Kind of model, such as gcn, sage or gat; 'graphmend info' lists all.", metavar="NAME")
+        str,
+        typer.Option(
+            help="Kind of model, such as gcn, sage or gat; 'graphmend list backbones' explains all.", metavar="NAME"
+        ),
     ] = "gcn",
     hidden_channels: Annotated[
         int, typer.Option(help="Width of the hidden layers.", callback=number(1), metavar="NUMBER")

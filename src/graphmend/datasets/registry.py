@@ -23,6 +23,7 @@ from graphmend.datasets.published.fb100 import DATASETS as FB100
 from graphmend.datasets.published.planetoid import DATASETS as PLANETOID
 from graphmend.datasets.published.twitch import DATASETS as TWITCH
 from graphmend.datasets.readers.sources import find
+from graphmend.datasets.scenarios import DATASETS as SCENARIOS
 from graphmend.datasets.sklearn_graphs import DATASETS as SKLEARN
 from graphmend.datasets.splits import Splits, node_mask
 from graphmend.errors import choose, listed, require
@@ -40,6 +41,7 @@ DATASETS: dict[str, Dataset] = {
     **ARXIV,  # arxiv
     **CITATION,  # citation
     **SKLEARN,  # digits, breast-cancer, wine
+    **SCENARIOS,  # digits-shift
     **CSBM,  # csbm
     **ARXIV_SIZE,  # arxiv-size and its periods
     **ELLIPTIC_SIZE,  # elliptic-size

@@ -6,13 +6,15 @@ sizes can be chosen without any test label.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch_geometric.data import Data
 
+from graphmend.datasets.catalogue import Dataset
 from graphmend.datasets.edge_attack import attack_graph
 from graphmend.datasets.sklearn_graphs import embedded, knn_graph, stratified_parts
 from graphmend.datasets.splits import Splits
@@ -68,6 +70,15 @@ def shift(neighbours: int = 10) -> Scenario:
     clean = [domain(index, 0.0) for index in range(2, len(strengths))]
     meta = {"name": "digits shift", "neighbours": neighbours, "classes": 10, "strengths": strengths}
     return Scenario("shift", Splits([train], [val], tests, meta=meta), val, tests, clean)
+
+
+def load_shift(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
+    """The graphs of :func:`shift` as a data set, which needs no files."""
+    splits = shift().splits
+    return replace(splits, meta={**splits.meta, "name": "digits-shift", "seed": seed})
+
+
+DATASETS = {"digits-shift": Dataset("digits-shift", "contrast and brightness", load_shift)}
 
 
 def abnormal_features(

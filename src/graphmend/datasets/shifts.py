@@ -156,7 +156,7 @@ class ColumnShift:
 
 @dataclass(frozen=True, kw_only=True)
 class MissingColumns:
-    r"""Set a random share of the columns of the features to a constant: :math:`x'_{ij} = \text{value}`.
+    """Set a random share of the columns of the features to a constant.
 
     Args:
         share: Share of the columns, rounded down.
@@ -186,10 +186,10 @@ class MissingColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSubsample:
-    r"""Keep :math:`\lfloor \text{keep} \cdot |E| \rceil` random edges.
+    r"""Keep a random share of the edges.
 
-    Two nodes that are joined by an edge in each direction lose or keep both. Self-loops stay, attributes of edges go
-    with them.
+    These are :math:`\lfloor \text{keep} \cdot |E| \rceil` edges. Two nodes that are joined by an edge in each
+    direction lose or keep both. Self-loops stay, attributes of edges go with them.
 
     Args:
         keep: Share of the joined pairs of nodes that stay joined.

@@ -64,14 +64,17 @@ def scores(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> dict[str, f
 
 
 def _accuracy(logits: Tensor, y: Array) -> float:
+    """The share of nodes whose class is predicted."""
     return float(accuracy_score(y, predictions(logits).numpy()))
 
 
 def _macro_f1(logits: Tensor, y: Array) -> float:
+    """The F1 score of each class, averaged over the classes."""
     return float(f1_score(y, predictions(logits).numpy(), average="macro", zero_division=0.0))
 
 
 def _roc_auc(logits: Tensor, y: Array) -> float:
+    """The area under the ROC curve; of more than two classes, the mean of one against the rest."""
     classes = np.unique(y)
     if classes.size < 2:
         raise _Undefined(

@@ -125,7 +125,7 @@ class Trainer(ABC):
         return model.eval()
 
 
-def risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
+def risk(logits: Tensor, y: Tensor, task: str, weights: Tensor | None = None) -> Tensor:
     """The training loss of some nodes.
 
     It is the cross-entropy for multi-class tasks; for binary tasks it is the binary cross-entropy, of two logits
@@ -135,6 +135,7 @@ def risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
         logits: ``(N, C)``, or one binary logit per node as ``(N,)`` or ``(N, 1)``.
         y: Class labels of shape ``(N,)``.
         task: ``"multiclass"`` or ``"binary"``.
+        weights: How much the loss of each node counts, with a mean of about 1; the same for all when ``None``.
     """
     require(y.numel() > 0, "a training graph has no node to train on; pass a mask that selects at least one node")
     single = logits.dim() == 1 or logits.size(1) == 1
@@ -145,13 +146,16 @@ def risk(logits: Tensor, y: Tensor, task: str) -> Tensor:
         f"training labels must lie in 0..{classes - 1} (got {low}..{high}); mask unlabelled nodes out or give the "
         "model more outputs",
     )
+    how = "mean" if weights is None else "none"
     if task == "multiclass":
         require(not single, "a multiclass task needs one logit per class (got a single one); widen the model's output")
-        return F.cross_entropy(logits, y.long())
-    if single:
-        return F.binary_cross_entropy_with_logits(logits.reshape(-1), y.to(logits.dtype))
-    require(logits.size(1) == 2, f"a binary task needs one or two logits (got {logits.size(1)}); change the model")
-    return F.binary_cross_entropy_with_logits(logits, F.one_hot(y.long(), 2).to(logits.dtype))
+        loss = F.cross_entropy(logits, y.long(), reduction=how)
+    elif single:
+        loss = F.binary_cross_entropy_with_logits(logits.reshape(-1), y.to(logits.dtype), reduction=how)
+    else:
+        require(logits.size(1) == 2, f"a binary task needs one or two logits (got {logits.size(1)}); change the model")
+        loss = F.binary_cross_entropy_with_logits(logits, F.one_hot(y.long(), 2).to(logits.dtype), reduction=how)
+    return loss if weights is None else (weights * loss.view(y.numel(), -1).mean(dim=1)).mean()
 
 
 def outputs(function: Callable[..., Tensor], graphs: list[Data]) -> list[Tensor]:
@@ -160,9 +164,17 @@ def outputs(function: Callable[..., Tensor], graphs: list[Data]) -> list[Tensor]
     return [function(data.x, data.edge_index, *weight) for data, weight in zip(graphs, weights, strict=True)]
 
 
-def mean_risk(logits: list[Tensor], graphs: list[Data], task: str) -> Tensor:
-    """:func:`risk` of each graph, averaged over the graphs."""
-    parts = [risk(*_scored_nodes(*pair), task) for pair in zip(logits, graphs, strict=True)]
+def mean_risk(logits: list[Tensor], graphs: list[Data], task: str, weights: list[Tensor] | None = None) -> Tensor:
+    """:func:`risk` of each graph, averaged over the graphs.
+
+    Args:
+        logits: The model's output on each graph.
+        graphs: The graphs, with labels and perhaps a mask of the nodes that count.
+        task: ``"multiclass"`` or ``"binary"``.
+        weights: For each graph, how much each of the nodes in its mask counts.
+    """
+    each = [None] * len(graphs) if weights is None else weights
+    parts = [risk(*_scored_nodes(z, data), task, w) for z, data, w in zip(logits, graphs, each, strict=True)]
     return torch.stack(parts).mean()
 
 

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from graphmend.datasets.splits import Splits
+from graphmend.datasets.splits import Splits, node_mask
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.propagation import gcn_norm
 from graphmend.errors import require
+from graphmend.metrics.discrepancy import central_moment_discrepancy
 from graphmend.training.base import Objective, Trainer, mean_risk, outputs
+from graphmend.training.kernel_mean_matching import instance_weights
 from graphmend.training.targets import check_targets, embedding_of, source_rows
 
 __all__ = ["SRGNN"]
@@ -27,11 +31,17 @@ class SRGNN(Trainer):
 
     between the embeddings of the training nodes and those of as many nodes of the test graphs, drawn anew in every
     epoch from all their nodes. Labels of the test graphs are not used, but the graphs themselves are needed for
-    training: to train one model per test graph, call it with splits that have one each. The instance weights of the
-    paper, which its code has for linear propagation only, are left out.
+    training: to train one model per test graph, call it with splits that have one each.
+
+    With ``kmm``, the training nodes have weights in the risk, by which they resemble the nodes of the test graphs
+    (:mod:`kernel mean matching <graphmend.training.kernel_mean_matching>`). Weights need representations that do not
+    change while the model learns. As for the linear models of the paper, these are features that were propagated twice
+    by the symmetrically normalised adjacency, :math:`\hat A^2 X`. The kernel has an entry for each pair of labelled
+    nodes, so there may be 20,000 of them at most.
 
     Args:
         weight: Weight of the discrepancy.
+        kmm: Weigh the training nodes by kernel mean matching.
         lr: As in :class:`~graphmend.training.Trainer`, like ``weight_decay``, ``epochs``, ``optimizer`` and ``seed``.
 
     Example:
@@ -40,6 +50,7 @@ class SRGNN(Trainer):
     """
 
     weight: float = 1.0
+    kmm: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,21 +61,27 @@ class SRGNN(Trainer):
         """The risk and the discrepancy."""
         embed = embedding_of(model, "SRGNN")
         check_targets(splits)
+        weights = _instance_weights(splits) if self.kmm else None
 
         def loss(epoch: int) -> Tensor:
             source = source_rows(outputs(embed, splits.train), splits)
             target = torch.cat(outputs(embed, splits.test))
             sample = torch.randperm(target.size(0), device=target.device)[: source.size(0)]
-            total = mean_risk(outputs(model, splits.train), splits.train, splits.task)
-            return total + self.weight * _cmd(source, target[sample])
+            total = mean_risk(outputs(model, splits.train), splits.train, splits.task, weights)
+            return total + self.weight * central_moment_discrepancy(source, target[sample])
 
         return Objective(loss)
 
 
-def _cmd(u: Tensor, v: Tensor, moments: int = 5) -> Tensor:
-    """Central moment discrepancy of the rows of two matrices, without the division by powers of the interval."""
-    means = u.mean(dim=0), v.mean(dim=0)
-    differences = [means[0] - means[1]]
-    u, v = u - means[0], v - means[1]
-    differences += [u.pow(k).mean(dim=0) - v.pow(k).mean(dim=0) for k in range(2, moments + 1)]
-    return torch.stack([torch.linalg.vector_norm(difference) for difference in differences]).sum()
+@torch.no_grad()
+def _instance_weights(splits: Splits) -> list[Tensor]:
+    """For each training graph, the weights of its labelled nodes; all of them together have mean 1."""
+    labelled = source_rows(outputs(_propagated, splits.train), splits)
+    weights = instance_weights(labelled, torch.cat(outputs(_propagated, splits.test)))
+    return list(torch.split(weights, [int(node_mask(data).sum()) for data in splits.train]))
+
+
+def _propagated(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    """Two hops over the symmetrically normalised adjacency, without weights to learn."""
+    propagate = gcn_norm(Adjacency.of(edge_index, x.size(0)), edge_weight, x.dtype)
+    return propagate(propagate(x))

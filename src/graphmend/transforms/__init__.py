@@ -12,7 +12,7 @@ from graphmend.transforms.attacks.prbcd import PRBCD
 from graphmend.transforms.corruptions.feature_noise import FeatureNoise
 from graphmend.transforms.corruptions.random_edges import RandomEdges
 from graphmend.transforms.purifiers.jaccard import Jaccard, edge_similarity
-from graphmend.transforms.registry import VIEWS, view_of
+from graphmend.transforms.registry import ATTACKS, CORRUPTIONS, PURIFIERS, VIEWS, view_of
 from graphmend.transforms.views.drop_edge import DropEdge
 from graphmend.transforms.views.drop_node import DropNode
 from graphmend.transforms.views.shuffle import Shuffle
@@ -20,8 +20,11 @@ from graphmend.transforms.views.subgraph import Subgraph
 from graphmend.transforms.views.view import View
 
 __all__ = [
+    "ATTACKS",
+    "CORRUPTIONS",
     "GRBCD",
     "PRBCD",
+    "PURIFIERS",
     "VIEWS",
     "DropEdge",
     "DropNode",

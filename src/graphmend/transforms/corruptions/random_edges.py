@@ -17,9 +17,10 @@ __all__ = ["RandomEdges"]
 
 @dataclass(frozen=True)
 class RandomEdges:
-    r"""Add :math:`\lfloor \text{rate} \cdot |E| \rfloor` undirected edges between random pairs of nodes without one.
+    r"""Add undirected edges between random pairs of nodes without one.
 
-    The harm of an attack beyond this control is due to the choice of its edges. The input is left as it was.
+    There are :math:`\lfloor \text{rate} \cdot |E| \rfloor` new edges. The harm of an attack beyond this control is due
+    to the choice of its edges. The input is left as it was.
 
     Args:
         rate: Number of new edges as a fraction of the undirected edges.
