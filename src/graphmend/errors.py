@@ -126,7 +126,7 @@ def real_number(
 def real_numbers(name: str, value: Any, **options: Any) -> tuple[float, ...]:
     """``value`` as several numbers, at least one; ``options`` are those of :func:`real_number`."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
-    require(is_list, f"{name} must be a list of numbers, at least one (got {shown(value)})")
+    require(is_list, f"{name} must be numbers in a list, at least one (got {shown(value)})")
     return tuple(real_number(f"{name}[{index}]", part, **options) for index, part in enumerate(value))
 
 
@@ -181,7 +181,7 @@ def as_float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
 def _range(low: float, high: float, above: float, below: float) -> str:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adapter_cases import make_graph, make_model
-from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, card
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, card, mend
 from graphmend.adapters import Align, Reweight
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,3 +74,20 @@ def test_what_is_no_seed(kind: str, seed: Any) -> None:
 def test_what_is_no_number(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(GraphMendError, match=said):
         make()
+
+
+@pytest.mark.parametrize("callback", [3, "print", np.ones(2)], ids=repr)
+def test_a_callback_that_cannot_be_called_is_named_before_any_work(callback: Any) -> None:
+    with pytest.raises(GraphMendError, match="callback must be a function of a step"):
+        Identity()(make_model(), make_graph(), callback=callback)
+
+
+@pytest.mark.parametrize("progress", [None, 2, np.ones(2)], ids=repr)
+def test_progress_is_shown_or_not(progress: Any) -> None:
+    with pytest.raises(GraphMendError, match="progress must be True or False"):
+        Identity()(make_model(), make_graph(), progress=progress)
+
+
+def test_an_adapter_that_cannot_be_called_is_named() -> None:
+    with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters \(got 'gtrans'\)"):
+        mend(make_model(), make_graph(), "gtrans")  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
     "weight NaN": (lambda: graph(edge_weight=torch.full((8,), float("nan"))), "edge_weight holds non-finite"),
     "y length": (lambda: graph(y=torch.tensor([1, 2])), "y has shape (2,) but the graph 5 nodes"),
     "width": (lambda: graph(x=torch.ones(5, 7)), "x has shape (5, 7)"),
-    "dtype": (lambda: graph(x=graph().x.double()), "check feature width, dtype and device"),
+    "dtype": (lambda: graph(x=graph().x.double()), "data.x = data.x.float() or model.double()"),
 }
 
 

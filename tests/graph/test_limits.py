@@ -129,7 +129,7 @@ BAD = {
     "minimum per row": ({"minimum": torch.zeros(N)}, "minimum must be a number or one per column, 4"),
     "maximum as text": ({"maximum": "1"}, "maximum must be a number or a tensor of one per column"),
     "maximum as list": ({"maximum": [1.0] * COLUMNS}, "maximum must be a number or a tensor of one per column"),
-    "complex": ({"maximum": torch.tensor(1j)}, "maximum must be a number or a tensor of one per column"),
+    "complex": ({"maximum": torch.tensor(1j)}, "maximum must be a number or one per column"),
     "crossed": ({"minimum": 2.0, "maximum": 1.0}, "minimum lies above limits.maximum"),
     "crossed column": ({"minimum": torch.tensor([0.0, 0, 2, 0]), "maximum": 1.0}, "minimum lies above"),
     "NaN": ({"minimum": float("nan")}, "must be a number or"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -204,3 +206,27 @@ def test_trainers_by_name() -> None:
     assert isinstance(trainer_of("erm", epochs=3), TRAINERS["erm"])
     with pytest.raises(GraphMendError, match="unknown trainer 'sgd'; choose one of dann, eerm, erm, sr_gnn, uda_gcn"):
         trainer_of("sgd")
+
+
+@trainers
+def test_graphs_that_are_none_are_refused_before_the_first_epoch(name: str) -> None:
+    for change in ({"edge_index": [[0], [1]]}, {"edge_index": torch.ones(3, 4)}, {"x": None}, {"y": torch.zeros(2)}):
+        data = splits()
+        for key, value in change.items():
+            data.val[0][key] = value
+        model = model_for(name)
+        before = states(model)
+        with pytest.raises(GraphMendError):
+            made(name)(model, data)
+        assert equal(before, states(model))
+    with pytest.raises(GraphMendError, match=r"splits must be a graphmend\.datasets\.Splits"):
+        made(name)(model_for(name), [graph(0)])  # type: ignore[arg-type]
+
+
+@trainers
+def test_settings_of_another_type_are_named(name: str) -> None:
+    readable = {field.name: field.type for field in fields(TRAINERS[name]) if field.type in ("int", "float", "bool")}
+    for setting in readable:
+        for bad in ("x", None, 1j, torch.ones(2), [], np.ones(3)):
+            with pytest.raises(GraphMendError, match=rf"'s {setting} must be "):
+                trainer_of(name, **{setting: bad})

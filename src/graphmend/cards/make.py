@@ -94,7 +94,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
     temperature = _temperature(logits, graphs)
-    probability = probabilities(logits, temperature)
+    probability = probabilities(logits, temperature).to(first.dtype)
     classes = probability.argmax(1)
     z_moments = moments(z)
     standard = (z - z_moments.mean) / z_moments.unit

@@ -181,6 +181,10 @@ class MissingColumns:
     def __call__(self, data: Data) -> Data:
         """A copy with other features."""
         columns, _ = _columns(data, self.share, self.seed)
+        largest = torch.finfo(data.x.dtype).max
+        require(
+            abs(self.value) <= largest, f"value is {self.value}, more than {data.x.dtype} can hold; take a smaller one"
+        )
         return _with_columns(data, columns, torch.full_like(data.x[:, columns], self.value))
 
 

@@ -303,6 +303,8 @@ class FrozenGNN:
         """The model's output, if it is one row of class scores per node."""
         nodes = self._data.x.size(0)
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes
+        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
         require(fits, f"the model must return one row of class scores per node, {nodes} rows (got {shape}); wrap it")
+        is_dense = out.layout == torch.strided and out.is_floating_point()
+        require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
         return out  # type: ignore[no-any-return]

@@ -165,7 +165,8 @@ class Trials:
                 self._way = way
                 break
         if self._way is filtered:  # unless the model has failed altogether
-            self._run_plainly()
+            with torch.no_grad(), untouched_rng(self._seed), failures_named(self.model, self.data):
+                self._logits()
         if reacts:  # otherwise the trials say nothing, and others are made for the next graph
             self.wiring.way = self._way
         return self._way
@@ -176,16 +177,15 @@ class Trials:
     def why_no_edge_weights(self, remedy: str) -> str:
         """The sentence that says what keeps edges from fading in this model."""
         tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
-        with untouched_rng(self._seed):
-            general = why_no_way_can_work(self.model, lambda: self.forward(self.frozen.fresh(self.data)))
+        with untouched_rng(self._seed), failures_named(self.model, self.data):
+            general = why_no_way_can_work(self.model, self._logits)
         if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer stands in the way as well
             return f"edges cannot be learned through {type(self.model).__name__} ({general}); {remedy}"
         return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
-    @torch.no_grad()
-    def _run_plainly(self) -> None:
-        with untouched_rng(self._seed), failures_named(self.model, self.data):
-            self.forward(self.frozen.fresh(self.data))
+    def _logits(self) -> Tensor:
+        with self.frozen.on(self.data):
+            return self.frozen.checked_logits(self.forward(self.frozen.fresh(self.data)))
 
     @torch.no_grad()
     def reads_weights(self) -> bool:

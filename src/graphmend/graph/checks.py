@@ -52,8 +52,12 @@ def check_structure(data: Data) -> None:
         y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
         f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node",
     )
-    for name in edge_attribute_names(data):
+    edges = edge_index.size(1)
+    given = isinstance(data.get("edge_attr"), Tensor) and data.edge_attr.dim() > 0
+    for name in {*edge_attribute_names(data), *(["edge_attr"] if given else [])}:
         check_dense(data[name], name)
+        rows = data[name].size(0)
+        require(rows == edges, f"{name} has {rows} rows but there are {edges} edges; give one per edge")
 
 
 def check_features(data: Data) -> None:

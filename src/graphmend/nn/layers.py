@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import cached
 from graphmend.engine.propagation import Propagation, gcn_norm
-from graphmend.errors import READERS, real_number, whole_number
+from graphmend.errors import READERS, GraphMendError, real_number, whole_number
 
 P = ParamSpec("P")
 Self = TypeVar("Self", bound=nn.Module)
@@ -32,21 +32,28 @@ def keeps_config(init: Callable[Concatenate[Self, P], None]) -> Callable[Concate
         config = checked_config(dict(list(bound.arguments.items())[1:]), signature)
         object.__setattr__(self, "config", config)
         bound.arguments.update(config)
-        init(*bound.args, **bound.kwargs)
+        try:
+            init(*bound.args, **bound.kwargs)
+        except (RuntimeError, MemoryError) as error:  # on a CPU, torch has no type for it
+            if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
+                raise
+            sizes = {name: value for name, value in config.items() if name.endswith("channels")}
+            raise GraphMendError(
+                f"a network of this size does not fit into the memory ({sizes}); take a smaller one"
+            ) from error
 
     return wrapped
 
 
 def checked_config(config: dict[str, Any], signature: inspect.Signature) -> dict[str, Any]:
     """The arguments as plain numbers, after a check of their types and of sizes that no network can have."""
-    read = {name: READERS.get(_annotation(signature, name), _as_it_is)(name, value) for name, value in config.items()}
-    for name, value in read.items():
+    for name, value in config.items():
         if name.endswith("channels") or name in ("hops", "heads", "k", "walks", "walk_length"):
             whole_number(name, value, 1)
     whole_number("num_layers", config["num_layers"], 2, hint="there must be a hidden layer to embed with")
     real_number("dropout", config["dropout"], low=0, below=1)
     real_number("alpha", config.get("alpha", 0.0), low=0, high=1)
-    return read
+    return {name: READERS.get(_annotation(signature, name), _as_it_is)(name, value) for name, value in config.items()}
 
 
 def _annotation(signature: inspect.Signature, name: str) -> str:

@@ -24,6 +24,7 @@ from graphmend.errors import (
     real_number,
     require,
     seed_number,
+    switch,
     whole_number,
 )
 from graphmend.frozen.restore import untouched_rng
@@ -74,13 +75,13 @@ class Trainer(ABC):
 
     def __post_init__(self) -> None:
         choose("optimizer", self.optimizer, OPTIMIZERS)
-        for field in fields(self):  # those of subclasses, too, which have only ranges to check
-            if str(field.type) in READERS:
-                check_fields(self, READERS[str(field.type)], field.name)
         check_fields(self, real_number, "lr", above=0)
         check_fields(self, real_number, "weight_decay", low=0)
         check_fields(self, whole_number, "epochs", low=1)
         check_fields(self, seed_number, "seed")
+        for field in fields(self):  # those of subclasses, too, which then have only ranges to check
+            if str(field.type) in READERS:
+                check_fields(self, READERS[str(field.type)], field.name)
 
     @abstractmethod
     def objective(self, model: nn.Module, splits: Splits) -> Objective:
@@ -95,6 +96,10 @@ class Trainer(ABC):
             splits: Graphs on the device of the model.
             progress: Show a progress bar with the time left on standard error.
         """
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+        require(isinstance(splits, Splits), f"splits must be a graphmend.datasets.Splits (got {type(splits).__name__})")
+        splits.check()
+        switch("progress", progress)
         parameters = [p for p in model.parameters() if p.requires_grad]
         require(len(parameters) > 0, "the model has no parameter that requires a gradient; unfreeze it to train it")
         best, best_epoch, best_state = -math.inf, 0, {}
