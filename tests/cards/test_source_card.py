@@ -499,3 +499,11 @@ def test_z_by_name(tmp_path: Path) -> None:
 def test_what_is_no_list_of_graphs_is_named(graphs: Any) -> None:
     with pytest.raises(GraphMendError, match="train_data must be a graph or a list of graphs"):
         card(gcn(), graphs)
+
+
+@pytest.mark.parametrize("kind", [torch.uint16, torch.int32, torch.float16, torch.float8_e5m2, torch.bool], ids=str)
+def test_labels_of_any_type_calibrate(kind: torch.dtype) -> None:
+    data = graph()
+    data.val_mask = torch.ones(data.x.size(0), dtype=torch.bool)
+    data.y = (torch.arange(data.x.size(0)) % 2).float().to(kind)
+    assert card(gcn(), data).temperature > 0

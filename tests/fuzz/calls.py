@@ -265,11 +265,12 @@ def calls(rng: random.Random, folder: Path) -> Case:
         model = good_model(rng)
         about = type(model).__name__
     scene = Scene(rng, folder, odd, model, data)
+    watched = (model,) if kind == "frozen" else (model, data)  # FrozenGNN hands tensors over, as a call of a model does
 
     def run() -> object:
         with torch.random.fork_rng(enabled=kind in DRAWS):
             try:
-                return left_alone(lambda: KINDS[kind][1](scene), model, data)
+                return left_alone(lambda: KINDS[kind][1](scene), *watched)
             except KeyboardInterrupt:
                 if may_interrupt(model):
                     return None

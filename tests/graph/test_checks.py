@@ -80,6 +80,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "sparse weights": (changed(edge_index=edges, edge_weight=torch.ones(2).to_sparse()), "edge_weight is stored as"),
     "a list of weights": (changed(edge_index=edges, edge_weight=[1.0, 2.0]), "edge_weight must be a tensor"),
     "too few labels": (changed(y=torch.arange(5)), r"y has shape \(5,\) but the graph 6 nodes"),
+    "complex labels": (changed(y=torch.ones(6) * 1j), r"y holds complex numbers \(torch.complex64\); give classes"),
+    "sparse labels": (changed(y=torch.ones(6).to_sparse()), r"pass a dense tensor, y\.to_dense\(\)"),
     "a wrong number of nodes": (changed(num_nodes=7), "x has 6 rows but num_nodes is 7"),
     "a tensor of numbers of nodes": (changed(num_nodes=torch.arange(6)), "num_nodes is tensor"),
     "sparse edge attributes": (

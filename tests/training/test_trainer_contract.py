@@ -230,3 +230,12 @@ def test_settings_of_another_type_are_named(name: str) -> None:
         for bad in ("x", None, 1j, torch.ones(2), [], np.ones(3)):
             with pytest.raises(GraphMendError, match=rf"'s {setting} must be "):
                 trainer_of(name, **{setting: bad})
+
+
+@trainers
+def test_features_of_another_type_than_the_weights_are_named(name: str) -> None:
+    data = splits()
+    for part in everything(data):
+        part.x = part.x.double()
+    with pytest.raises(GraphMendError, match=r"weights are torch.float32 but x is torch.float64: convert one of them"):
+        made(name)(model_for(name), data)

@@ -193,6 +193,7 @@ def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tupl
 
 def _labels(y: Tensor, mask: Tensor, classes: int) -> Tensor | None:
     """One label per node, from a column of labels or from one-hot rows; ``None`` where nodes have several labels."""
+    y = y.double() if y.is_floating_point() else y.long()  # few operations take all types of numbers
     if y.size(1) == 1:
         return y[:, 0]
     rows = y[mask]

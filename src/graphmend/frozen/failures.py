@@ -18,8 +18,13 @@ _CONVERT = {torch.float16: "half", torch.bfloat16: "bfloat16", torch.float32: "f
 
 
 @contextmanager
-def failures_named(model: nn.Module, data: Data) -> Iterator[None]:
-    """Inside, an error of the model becomes a sentence about model and graph."""
+def failures_named(model: nn.Module | None, data: Data) -> Iterator[None]:
+    """Inside, an error of the model becomes a sentence about model and graph.
+
+    Args:
+        model: The model, whose type and device are compared with the graph's, if it is known.
+        data: The graph.
+    """
     try:
         yield
     except (GraphMendError, Stopped, torch.OutOfMemoryError):
@@ -28,15 +33,15 @@ def failures_named(model: nn.Module, data: Data) -> Iterator[None]:
         raise GraphMendError(cannot_run(model, data, error)) from error
 
 
-def cannot_run(model: nn.Module, data: Data, error: Exception) -> str:
+def cannot_run(model: nn.Module | None, data: Data, error: Exception) -> str:
     """The sentence for a model that does not go with a graph."""
     said = f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}"
     return f"{said}; {_remedy(model, data, str(error))}"
 
 
-def _remedy(model: nn.Module, data: Data, message: str) -> str:
+def _remedy(model: nn.Module | None, data: Data, message: str) -> str:
     x: Tensor = data.x
-    weight = next((p for p in model.parameters() if p.is_floating_point()), x)
+    weight = next((p for p in model.parameters() if p.is_floating_point()), x) if model is not None else x
     if weight.dtype != x.dtype and {weight.dtype, x.dtype} <= set(_CONVERT):
         remedy = f"data.x = data.x.{_CONVERT[weight.dtype]}() or model.{_CONVERT[x.dtype]}()"
         return f"its weights are {weight.dtype} but x is {x.dtype}: convert one of them, {remedy}"

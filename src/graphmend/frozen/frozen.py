@@ -41,7 +41,8 @@ class FrozenGNN:
     The model is called as ``forward(x, edge_index)``, with ``edge_weight`` or ``edge_attr`` besides, or as
     ``forward(data)``, and returns logits, log-softmax or a single binary logit per node. Use it as a context manager:
     inside, the model is in eval mode without parameter gradients and the global generators are seeded; at the end, also
-    after an exception, model and generators are as they were. The generators belong to the whole process: while a block
+    after an exception, model and generators are as they were. A model that is seen to write into its input is given a
+    copy of it; otherwise it is given your tensors themselves. The generators belong to the whole process: while a block
     is open, other threads that open one, or mend, wait for its end.
 
     Args:

@@ -52,6 +52,9 @@ def check_structure(data: Data) -> None:
         y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
         f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node",
     )
+    if y is not None:
+        check_dense(y, "y")
+        require(not y.is_complex(), f"y holds complex numbers ({y.dtype}); give classes")
     edges = edge_index.size(1)
     given = isinstance(data.get("edge_attr"), Tensor) and data.edge_attr.dim() > 0
     for name in {*edge_attribute_names(data), *(["edge_attr"] if given else [])}:

@@ -15,7 +15,7 @@ from torch_geometric.data.storage import GlobalStorage
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
-from graphmend.io.array_graphs import npz_can_hold, read_npz, write_npz
+from graphmend.io.array_graphs import TYPES, npz_can_hold, read_npz, write_npz
 from graphmend.io.files import check_file
 from graphmend.io.torch_graphs import read_torch, torch_can_hold, write_torch
 
@@ -116,7 +116,7 @@ def _node_count(path: Path, value: Any) -> int:
 
 def _as_stored(value: Any) -> Any:
     """A tensor as a file should have it: plain, on the CPU, and without the rest of what it is a view of."""
-    if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.is_quantized:
+    if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.dtype not in TYPES.values():
         return value
     plain = value.detach().cpu()
     if plain.layout != torch.strided:

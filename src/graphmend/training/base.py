@@ -27,6 +27,7 @@ from graphmend.errors import (
     switch,
     whole_number,
 )
+from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
 from graphmend.progress import track
@@ -165,8 +166,13 @@ def risk(logits: Tensor, y: Tensor, task: str, weights: Tensor | None = None) ->
 
 def outputs(function: Callable[..., Tensor], graphs: list[Data]) -> list[Tensor]:
     """What a model or its ``embed`` makes of each graph; without edge weights it is called without that argument."""
-    weights = [() if data.edge_weight is None else (data.edge_weight,) for data in graphs]
-    return [function(data.x, data.edge_index, *weight) for data, weight in zip(graphs, weights, strict=True)]
+    model = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
+    out = []
+    for data in graphs:
+        weight = () if data.edge_weight is None else (data.edge_weight,)
+        with failures_named(model, data):
+            out.append(function(data.x, data.edge_index, *weight))
+    return out
 
 
 def mean_risk(logits: list[Tensor], graphs: list[Data], task: str, weights: list[Tensor] | None = None) -> Tensor:
