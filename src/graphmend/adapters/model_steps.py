@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.base import Task
 from graphmend.engine.report import Measured, Stopped
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, ModelFailedError, require
 from graphmend.frozen import FrozenGNN
 from graphmend.surrogates.base import Surrogate
 
@@ -78,6 +78,8 @@ def _differentiate(
     try:
         terms = surrogate.terms(frozen, graph, generator)
         loss = torch.stack([value.reshape(()) for value in terms.values()]).sum()
+    except ModelFailedError as error:
+        raise Stopped(str(error)) from error
     except (GraphMendError, torch.OutOfMemoryError):
         raise
     except Exception as error:
