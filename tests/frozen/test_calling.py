@@ -383,3 +383,12 @@ def test_a_model_that_fails_on_the_way_leaves_the_graph_as_it_was() -> None:
             result = GTrans(steps=3)(SomeOutput(fails, good), data)
             assert result.reason is None or "MemoryError" in result.reason
             assert result.reason is None or torch.equal(result.data.x, data.x)
+
+
+def test_a_model_that_fails_in_a_trial_is_named() -> None:
+    data = make_graph()
+    for good in range(20):
+        with contextlib.suppress(GraphMendError), FrozenGNN(SomeOutput(fails, good), data) as frozen:
+            frozen.embed(data.x, data.edge_index)
+            frozen.first_layer(data.x, data.edge_index)
+            assert frozen.takes_edge_weights or frozen.reads_weights in (True, False)

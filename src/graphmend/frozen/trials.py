@@ -214,7 +214,7 @@ class Trials:
         """Where Z comes from."""
         known = self.wiring if self.wiring.embedding is not None else self._findings
         if known.embedding is None:
-            with untouched_rng(self._seed):
+            with untouched_rng(self._seed), failures_named(self.model, self.data):
                 own = self._embedding is None and self._has_own_embed()
                 known.embedding = OwnEmbed() if own else self._find_tap()
         return known.embedding
