@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from graphmend.bench.experiment import Experiment
-from graphmend.bench.experiments import methods, ood_accuracy, ood_variants
+from graphmend.bench.experiments import (
+    cmd_shift,
+    efficiency,
+    gradient_correlation,
+    graph_da,
+    methods,
+    ood_accuracy,
+    ood_boxplots,
+    ood_variants,
+    tsne,
+)
 
 __all__ = ["EXPERIMENTS"]
 
@@ -15,5 +25,12 @@ _ALL = (
     ood_variants.AUGMENTATIONS,
     methods.METHODS,
     methods.ABNORMAL_METHODS,
+    ood_boxplots.EXPERIMENT,
+    efficiency.EXPERIMENT,
+    tsne.EXPERIMENT,
+    cmd_shift.CMD_SHIFT,
+    cmd_shift.CMD_PERIODS,
+    graph_da.EXPERIMENT,
+    gradient_correlation.EXPERIMENT,
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

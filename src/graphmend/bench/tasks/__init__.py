@@ -8,7 +8,10 @@ from typing import Any
 from graphmend.bench.run import Run
 from graphmend.bench.tasks.adapt import adapt
 from graphmend.bench.tasks.attack import attack
+from graphmend.bench.tasks.cmd_shift import cmd_shift
+from graphmend.bench.tasks.correlation import correlation
 from graphmend.bench.tasks.train import train
+from graphmend.bench.tasks.tsne import tsne
 from graphmend.bench.tasks.tune import tune_adapter
 from graphmend.bench.workspace import Workspace
 
@@ -17,6 +20,9 @@ __all__ = ["TASKS"]
 TASKS: dict[str, Callable[[Run, Workspace], dict[str, Any]]] = {
     "adapt": adapt,
     "attack": attack,
+    "cmd": cmd_shift,
+    "correlation": correlation,
     "train": train,
+    "tsne": tsne,
     "tune": tune_adapter,
 }
