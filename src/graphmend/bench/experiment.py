@@ -13,7 +13,7 @@ from graphmend.errors import listed, require
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
-SMOKE = {"ood": "digits-shift", "robust": "wine"}
+SMOKE = {"ood": ("digits-shift",), "robust": ("wine",), "both": ("digits-shift", "wine")}
 """Embedded data that stand in for everything in a smoke test."""
 
 
@@ -49,7 +49,7 @@ class Choice:
 
     def for_smoke(self, setting: str) -> Choice:
         """The same on embedded data, with one seed."""
-        return replace(self, datasets=(SMOKE[setting],), backbones=self.backbones[:1], seeds=(0,), smoke=True)
+        return replace(self, datasets=SMOKE[setting], backbones=self.backbones[:1], seeds=(0,), smoke=True)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Experiment:
         name: As it is typed.
         item: What it is in the paper.
         choice: All of it.
-        setting: ``"ood"`` or ``"robust"``, which decides the data of a smoke test.
+        setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
         render: The table, or a function that draws the figure.
     """

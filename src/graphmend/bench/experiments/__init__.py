@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphmend.bench.experiment import Experiment
 from graphmend.bench.experiments import (
+    beyond,
     cmd_shift,
     efficiency,
     gradient_correlation,
@@ -12,6 +13,8 @@ from graphmend.bench.experiments import (
     ood_accuracy,
     ood_boxplots,
     ood_variants,
+    search_space,
+    theory,
     tsne,
 )
 
@@ -32,5 +35,8 @@ _ALL = (
     cmd_shift.CMD_PERIODS,
     graph_da.EXPERIMENT,
     gradient_correlation.EXPERIMENT,
+    theory.EXPERIMENT,
+    search_space.EXPERIMENT,
+    beyond.EXPERIMENT,
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -36,7 +36,7 @@ def _run(method: str, dataset: str, seed: int, choice: Choice) -> Run:
         return train
     if method == "sr_gnn":
         return shifted(method, dataset, seed, choice)
-    surrogate = {} if method == "gtrans" else {"surrogate": SURROGATES["adgcl"]}
+    surrogate: dict[str, Any] = {} if method == "gtrans" else {"surrogate": SURROGATES["adgcl"]}
     return adapt_run(train_run(dataset, "gcn", seed, choice.trainer()), ood_settings(dataset, **surrogate))
 
 
@@ -67,7 +67,7 @@ COLUMNS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
 
 
 def _render(choice: Choice, store: Store) -> Table:
-    cells = {}
+    cells: dict[tuple[tuple[str, ...], str], Cell] = {}
     rows = [(dataset, method) for dataset in choice.datasets for method in choice.methods]
     for dataset, method in rows:
         records = [store.read(_run(method, dataset, seed, choice)) for seed in choice.seeds]
@@ -85,7 +85,9 @@ def _render(choice: Choice, store: Store) -> Table:
 
 
 def _runs(choice: Choice) -> list[Run]:
-    return [_run(m, dataset, seed, choice) for dataset in choice.datasets for m in choice.methods for seed in choice.seeds]
+    return [
+        _run(m, dataset, seed, choice) for dataset in choice.datasets for m in choice.methods for seed in choice.seeds
+    ]
 
 
 EXPERIMENT = Experiment(

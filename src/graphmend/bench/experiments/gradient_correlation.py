@@ -51,13 +51,14 @@ def _render(choice: Choice, store: Store) -> Any:
         (rho,) = axis.plot(steps, result["rho"], color=BLUE, linewidth=1.6)
         axis.set_title(f"{method} loss", fontsize=10)
         axis.set_ylabel(r"$\rho(G)$", color=BLUE, fontsize=9)
-        axis.set_xlabel("step", fontsize=9)
         other = axis.twinx()
         other.spines["top"].set_visible(False)
         other.tick_params(labelsize=8)
         (test,) = other.plot(steps, result["test"], color=RED, linewidth=1.6, linestyle="--")
         other.set_ylabel("test loss", color=RED, fontsize=9)
         other.ticklabel_format(useOffset=False)
+    for axis in axes[-2:]:
+        axis.set_xlabel("step", fontsize=9)
     legend_below(figure, [rho, test], [r"$\rho(G)$ (left)", "test loss (right)"])
     figure.suptitle(f"Gradient correlation and test loss, {choice.datasets[0]}, test graph {GRAPH}", fontsize=11)
     return figure

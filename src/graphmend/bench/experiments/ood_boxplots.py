@@ -56,7 +56,7 @@ def _render(choice: Choice, store: Store) -> Any:
 
 
 def _draw(axis: Any, results: list[dict[str, Any]], shift: float, methods: int, colour: str) -> None:
-    """The boxes of one method: one per test graph, over seeds."""
+    """The boxes of one method, one per test graph, and a dot per seed."""
     values = list(zip(*(result["scores"] for result in results), strict=True))
     at = [graph + FILLED * shift for graph in range(len(values))]
     axis.boxplot(
@@ -69,8 +69,12 @@ def _draw(axis: Any, results: list[dict[str, Any]], shift: float, methods: int, 
         medianprops={"color": "black", "linewidth": 1.0},
         whiskerprops={"linewidth": 0.6},
         capprops={"linewidth": 0.6},
-        flierprops={"marker": ".", "markersize": 3},
+        showfliers=False,
+        zorder=2,
     )
+    dot = {"marker": "o", "linestyle": "", "markersize": 3, "markeredgecolor": "black", "markeredgewidth": 0.4}
+    for x, seeds in zip(at, values, strict=True):
+        axis.plot([x] * len(seeds), seeds, color=colour, **dot)
 
 
 def _names(result: dict[str, Any]) -> list[str]:

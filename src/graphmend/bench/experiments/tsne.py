@@ -32,7 +32,7 @@ def _run(dataset: str, choice: Choice) -> Run:
 def _render(choice: Choice, store: Store) -> Any:
     from matplotlib.lines import Line2D
 
-    figure, axes = panels(2 * len(choice.datasets), 2, (4.2, 3.9), sharex="row", sharey="row")
+    figure, axes = panels(2 * len(choice.datasets), 2, (4.2, 3.9))
     classes: set[int] = set()
     for index, dataset in enumerate(choice.datasets):
         result = store.require(_run(dataset, choice))
@@ -41,8 +41,8 @@ def _render(choice: Choice, store: Store) -> Any:
             axes[2 * index :], ("before", "after"), result["scores"], ("before", "after GTrans"), strict=False
         ):
             _draw(axis, np.array(result[part]), np.array(result["labels"]), np.array(result["abnormal"]))
-            axis.set_title(f"{dataset}, {word}: {score:.1f} % right", fontsize=9)
-    style = {"linestyle": "", "markersize": 5}
+            axis.set_title(f"{dataset}, {word}: {score:.1f} % accuracy", fontsize=9)
+    style: dict[str, Any] = {"linestyle": "", "markersize": 5}
     handles = [Line2D([], [], marker="o", color=f"C{label}", **style) for label in sorted(classes)]
     handles.append(Line2D([], [], marker="o", markerfacecolor="none", color="black", **style))
     labels = [f"class {label}" for label in sorted(classes)] + ["abnormal"]

@@ -20,17 +20,13 @@ __all__ = ["tsne"]
 
 
 def tsne(run: Run, workspace: Workspace) -> dict[str, Any]:
-    """t-SNE coordinates of the counted nodes of the first test graph, with labels and abnormal nodes.
-
-    One map holds both versions of every node, so that a node can be followed from one to the other.
-    """
+    """t-SNE coordinates of the test nodes before and after, with their labels and which of them are abnormal."""
     settings = dict(run.settings)
     splits, model = workspace.splits(settings), workspace.model(settings)
     data = next(iter(workspace.tests(settings).values()))
     result = adapter_from(settings["adapter"], data, splits)(model, data, seed=settings["seed"])
     counted = node_mask(data)
-    versions = [embedding(model, graph)[counted] for graph in (data, result.data)]
-    before, after = _plane(torch.cat(versions).cpu(), settings["seed"]).chunk(2)
+    before, after = (_plane(embedding(model, graph)[counted], settings["seed"]) for graph in (data, result.data))
     abnormal = data.get("abnormal", torch.zeros_like(counted))
     logits = [model(data.x, data.edge_index).detach(), result.logits]
     accuracies = [100 * score(splits.metric, output, data.y, counted) for output in logits]
@@ -45,5 +41,5 @@ def tsne(run: Run, workspace: Workspace) -> dict[str, Any]:
 
 def _plane(rows: Tensor, seed: int) -> Tensor:
     with threadpool_limits(1):  # the result does not depend on the number of cores
-        points = TSNE(init="pca", random_state=seed).fit_transform(rows.double().numpy())
+        points = TSNE(init="pca", random_state=seed).fit_transform(rows.double().cpu().numpy())
     return torch.from_numpy(points).double().round(decimals=2)
