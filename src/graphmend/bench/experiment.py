@@ -13,7 +13,7 @@ from graphmend.errors import listed, require
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
-SMOKE = {"ood": "digits-shift", "robust": "wine"}
+SMOKE = {"ood": ("digits-shift",), "robust": ("wine",), "both": ("digits-shift", "wine")}
 """Embedded data that stand in for everything in a smoke test."""
 
 
@@ -49,7 +49,7 @@ class Choice:
 
     def for_smoke(self, setting: str) -> Choice:
         """The same on embedded data, with one seed."""
-        return replace(self, datasets=(SMOKE[setting],), backbones=self.backbones[:1], seeds=(0,), smoke=True)
+        return replace(self, datasets=SMOKE[setting], backbones=self.backbones[:1], seeds=(0,), smoke=True)
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,10 @@ class Experiment:
         name: As it is typed.
         item: What it is in the paper.
         choice: All of it.
-        setting: ``"ood"`` or ``"robust"``, which decides the data of a smoke test.
+        setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
         render: The table, or a function that draws the figure.
+        figure: Draws a figure beside the table, if there is one; it returns a ``matplotlib.figure.Figure``.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Experiment:
     runs: Callable[[Choice], list[Run]]
     render: Callable[[Choice, Store], Any]
     notes: tuple[str, ...] = field(default=())
+    figure: Callable[[Choice, Store], Any] | None = None
 
     @classmethod
     def of_measures(
@@ -93,9 +95,10 @@ class Experiment:
         choice: Choice,
         setting: str,
         measures: Callable[[Choice], list[Measure]],
+        draw: Callable[[Table], Any] | None = None,
         **table: Any,
     ) -> Experiment:
-        """An experiment whose table follows from its measures."""
+        """An experiment whose table follows from its measures, and its figure, if any, from the table."""
 
         def runs(wanted: Choice) -> list[Run]:
             return [run for measure in measures(wanted) for run in measure.runs]
@@ -103,7 +106,10 @@ class Experiment:
         def render(wanted: Choice, store: Store) -> Table:
             return table_of(item, measures(wanted), wanted, store, **table)
 
-        return cls(name, item, choice, setting, runs, render)
+        def figure(wanted: Choice, store: Store) -> Any:
+            return None if draw is None else draw(render(wanted, store))
+
+        return cls(name, item, choice, setting, runs, render, figure=None if draw is None else figure)
 
 
 def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Store, **options: Any) -> Table:
