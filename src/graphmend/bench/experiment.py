@@ -75,6 +75,7 @@ class Experiment:
         setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
         render: The table, or a function that draws the figure.
+        figure: Draws a figure beside the table, if there is one; it returns a ``matplotlib.figure.Figure``.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Experiment:
     runs: Callable[[Choice], list[Run]]
     render: Callable[[Choice, Store], Any]
     notes: tuple[str, ...] = field(default=())
+    figure: Callable[[Choice, Store], Any] | None = None
 
     @classmethod
     def of_measures(
@@ -93,9 +95,10 @@ class Experiment:
         choice: Choice,
         setting: str,
         measures: Callable[[Choice], list[Measure]],
+        draw: Callable[[Table], Any] | None = None,
         **table: Any,
     ) -> Experiment:
-        """An experiment whose table follows from its measures."""
+        """An experiment whose table follows from its measures, and its figure, if any, from the table."""
 
         def runs(wanted: Choice) -> list[Run]:
             return [run for measure in measures(wanted) for run in measure.runs]
@@ -103,7 +106,10 @@ class Experiment:
         def render(wanted: Choice, store: Store) -> Table:
             return table_of(item, measures(wanted), wanted, store, **table)
 
-        return cls(name, item, choice, setting, runs, render)
+        def figure(wanted: Choice, store: Store) -> Any:
+            return None if draw is None else draw(render(wanted, store))
+
+        return cls(name, item, choice, setting, runs, render, figure=None if draw is None else figure)
 
 
 def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Store, **options: Any) -> Table:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from graphmend.errors import GraphMendError
+from graphmend.results.frames import needed
 
 __all__ = ["BLUE", "GREEN", "GREY", "RED", "colours", "legend_below", "panels"]
 
@@ -24,13 +24,10 @@ def panels(number: int, columns: int, size: tuple[float, float], **options: Any)
         size: Width and height of one panel in inches.
         options: What else ``Figure.subplots`` takes.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise GraphMendError("figures need matplotlib; install it with pip install 'graphmend[plot]'") from error
+    made = needed("matplotlib.figure", "a figure", "install it with: pip install 'graphmend[plot]'")
     columns = min(columns, number)
     rows = math.ceil(number / columns)
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    figure = made.Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options).flatten().tolist()
     for axis in axes[number:]:
         axis.remove()

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from graphmend.bench.experiment import Experiment
 from graphmend.bench.experiments import (
+    abnormal_features,
+    attack,
+    attack_stats,
     beyond,
+    budget,
     cmd_shift,
     efficiency,
+    feature_vs_structure,
     gradient_correlation,
     graph_da,
+    loss_ablation,
     methods,
+    model_vs_data,
     ood_accuracy,
     ood_boxplots,
     ood_variants,
     search_space,
     theory,
+    transfer,
     tsne,
 )
 
@@ -38,5 +46,13 @@ _ALL = (
     theory.EXPERIMENT,
     search_space.EXPERIMENT,
     beyond.EXPERIMENT,
+    abnormal_features.EXPERIMENT,
+    model_vs_data.EXPERIMENT,
+    attack.EXPERIMENT,
+    transfer.EXPERIMENT,
+    attack_stats.EXPERIMENT,
+    loss_ablation.EXPERIMENT,
+    feature_vs_structure.EXPERIMENT,
+    budget.EXPERIMENT,
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -29,9 +29,9 @@ def _of(dataset: str, choice: Choice) -> dict[str, list[Run]]:
 
 
 def _render(choice: Choice, store: Store) -> Any:
+    figure, axes = panels(len(choice.datasets), 2, (5.5, 2.6))
     from matplotlib.patches import Patch
 
-    figure, axes = panels(len(choice.datasets), 2, (5.5, 2.6))
     colour = colours(choice.methods)
     for axis, dataset in zip(axes, choice.datasets, strict=True):
         axis.set_title(dataset, fontsize=10)

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from graphmend.bench.experiment import Choice, Experiment, Measure
 from graphmend.bench.gtrans_settings import attack_settings, ood_settings
-from graphmend.bench.recipes import adapt_run, attack_run, setting_of, train_run
+from graphmend.bench.harm import BY_LABELS, BY_LABELS_NOTE, attacked_run, score
+from graphmend.bench.recipes import adapt_run, setting_of, train_run
 from graphmend.bench.run import Run
 
-__all__ = ["EXPERIMENT", "attacked"]
+__all__ = ["EXPERIMENT"]
 
 SETS = ("photo-ood", "cora-ood", "twitch-e", "cora", "citeseer", "arxiv-size")
 RATE = 0.2
 
 
-def attacked(train: Run, choice: Choice) -> Run:
-    """The attack whose graph is used, a short one in a smoke test."""
-    short = {"epochs": 2, "block_size": 2000} if choice.smoke else {}
-    return attack_run(train, RATE, **short)
-
-
 def _run(space: str, dataset: str, seed: int, choice: Choice) -> Run:
-    train = train_run(dataset, "gcn", seed, choice.trainer())
-    is_attack = setting_of(dataset) == "robust"
-    attack = attacked(train, choice) if is_attack else None
-    if space == "none":
-        return adapt_run(train, attack=attack)
-    settings = attack_settings(space=space) if is_attack else ood_settings(dataset, space=space)
-    return adapt_run(train, settings, attack=attack)
+    if setting_of(dataset) == "robust":
+        adapter = None if space == "none" else attack_settings(space=space, **BY_LABELS)
+        return attacked_run(choice, dataset, seed, RATE, adapter)
+    adapter = None if space == "none" else ood_settings(dataset, space=space)
+    return adapt_run(train_run(dataset, "gcn", seed, choice.trainer()), adapter)
 
 
 def _measures(choice: Choice) -> list[Measure]:
@@ -39,7 +32,7 @@ def _measures(choice: Choice) -> list[Measure]:
         for dataset in choice.datasets:
             runs = tuple(_run(space, dataset, seed, choice) for seed in choice.seeds)
             column = f"{dataset}, attacked" if setting_of(dataset) == "robust" else dataset
-            measures.append(Measure((space,), column, runs, lambda result: result["score"]))
+            measures.append(Measure((space,), column, runs, score))
     return measures
 
 
@@ -50,4 +43,5 @@ EXPERIMENT = Experiment.of_measures(
     "both",
     _measures,
     baseline="existing",
+    footer=[BY_LABELS_NOTE.replace("GTrans", "After an attack GTrans", 1)],
 )

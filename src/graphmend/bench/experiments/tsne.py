@@ -10,13 +10,11 @@ import numpy as np
 from graphmend.bench.experiment import Choice, Experiment
 from graphmend.bench.figures import legend_below, panels
 from graphmend.bench.gtrans_settings import abnormal_settings
-from graphmend.bench.recipes import adapt_run, train_run
+from graphmend.bench.harm import BY_LABELS, NOISE, noisy_run
 from graphmend.bench.run import Run
 from graphmend.bench.store import Store
 
 __all__ = ["EXPERIMENT"]
-
-NOISE = 0.3
 
 
 def _runs(choice: Choice) -> list[Run]:
@@ -25,14 +23,14 @@ def _runs(choice: Choice) -> list[Run]:
 
 
 def _run(dataset: str, choice: Choice) -> Run:
-    train = train_run(dataset, "gcn", choice.seeds[0], choice.trainer())
-    return replace(adapt_run(train, abnormal_settings(dataset), abnormal=NOISE), task="tsne")
+    gtrans = abnormal_settings(dataset, **BY_LABELS)
+    return replace(noisy_run(choice, dataset, choice.seeds[0], NOISE, gtrans), task="tsne")
 
 
 def _render(choice: Choice, store: Store) -> Any:
+    figure, axes = panels(2 * len(choice.datasets), 2, (4.2, 3.9))
     from matplotlib.lines import Line2D
 
-    figure, axes = panels(2 * len(choice.datasets), 2, (4.2, 3.9))
     classes: set[int] = set()
     for index, dataset in enumerate(choice.datasets):
         result = store.require(_run(dataset, choice))

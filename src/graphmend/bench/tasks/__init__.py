@@ -11,8 +11,10 @@ from graphmend.bench.tasks.attack import attack
 from graphmend.bench.tasks.class_means import class_means
 from graphmend.bench.tasks.cmd_shift import cmd_shift
 from graphmend.bench.tasks.correlation import correlation
+from graphmend.bench.tasks.stats import stats
 from graphmend.bench.tasks.step_bound import step_bound
 from graphmend.bench.tasks.train import train
+from graphmend.bench.tasks.transfer import transfer_mended
 from graphmend.bench.tasks.tsne import tsne
 from graphmend.bench.tasks.tune import tune_adapter
 from graphmend.bench.tasks.worked_example import worked_example
@@ -26,8 +28,10 @@ TASKS: dict[str, Callable[[Run, Workspace], dict[str, Any]]] = {
     "class_means": class_means,
     "cmd": cmd_shift,
     "correlation": correlation,
+    "stats": stats,
     "step_bound": step_bound,
     "train": train,
+    "transfer": transfer_mended,
     "tsne": tsne,
     "tune": tune_adapter,
     "worked_example": worked_example,
