@@ -19,6 +19,10 @@ from graphmend.bench.tables import Table
 __all__ = ["CMD_PERIODS", "CMD_SHIFT"]
 
 SETS = ("photo-ood", "cora-ood", "twitch-e", "fb100", "citation", "elliptic-size", "arxiv-size-ood")
+NOTE = (
+    "The fifth moments dominate, and with them the scale of the activations: distances of one model compare with each "
+    "other, and only roughly with those of another one, such as the paper's."
+)
 PERIODS = ("validation", "test 1", "test 2", "test 3")
 
 
@@ -45,7 +49,7 @@ def _render(choice: Choice, store: Store) -> Table:
         for index in range(number):
             there = published(known[index]) if index < len(known) else None
             measures.append(Measure((dataset,), f"G{index}", runs, _Entry("tests", index), there, 1))
-    return table_of(CMD_SHIFT.item, measures, choice, store)
+    return table_of(CMD_SHIFT.item, measures, choice, store, footer=[NOTE])
 
 
 def _periods(choice: Choice) -> list[Measure]:
@@ -94,4 +98,5 @@ CMD_PERIODS = Experiment.of_measures(
     Choice(("arxiv-size-ood",), ("gcn",)),
     "ood",
     _periods,
+    footer=[NOTE],
 )

@@ -32,8 +32,8 @@ class Pull(Contrastive):
 
 
 def class_means(run: Run, workspace: Workspace) -> dict[str, Any]:
-    """How far the class means of Z and of its augmented view are apart, and how compact Z is before and after steps
-    down either the first term alone or both terms, on the features of one test ``graph``."""
+    """How far the class means of Z and of its augmented view are apart, and how compact Z is before and after some
+    numbers of steps down the first term alone, or both terms, on the features of one test ``graph``."""
     settings = dict(run.settings)
     model, seed = workspace.model(settings), settings["seed"]
     data = list(workspace.tests(settings).values())[settings["graph"]]
@@ -46,9 +46,10 @@ def class_means(run: Run, workspace: Workspace) -> dict[str, Any]:
     view = DropEdge(0.5)(data, generator)
     found: dict[str, Any] = {"gaps": class_gaps(z(data), z(view), y[counted]), "before": spread(z(data), y[counted])}
     for name, surrogate in (("pull", Pull()), ("both", Contrastive())):
-        adapter = GTrans(surrogate, edge_steps=0, steps=settings["steps"], lr_feature=settings["lr"])
-        result = adapter(model, data, seed=seed)
-        found[name] = {**spread(z(result.data), y[counted]), "reason": result.reason}
+        for steps in settings["steps"]:
+            adapter = GTrans(surrogate, edge_steps=0, steps=steps, lr_feature=settings["lr"])
+            result = adapter(model, data, seed=seed)
+            found[f"{name} {steps}"] = {**spread(z(result.data), y[counted]), "reason": result.reason}
     return found
 
 
