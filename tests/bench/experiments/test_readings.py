@@ -81,14 +81,27 @@ def test_periods_are_validation_and_test_graphs(store: Store) -> None:
     assert "| arxiv-size-ood | test 3 | 10.0 (10.4, -0.4) | 35.00 (35.78, -0.78) | 35.00 (38.81, -3.81) |" in text
 
 
-def test_there_is_a_box_per_test_graph_and_method(store: Store) -> None:
+def test_there_is_a_box_per_test_graph_and_method_at_its_own_score(store: Store) -> None:
+    """Records keep names in alphabetical order, whatever the order of the test graphs."""
     choice = choice_of("ood-boxplots", datasets=["fb100", "citation"], methods=["erm", "gtrans"], seeds=[0, 1])
+    scores = {"Rutgers89": 54.0, "Brown11": 53.0, "Oklahoma97": 55.0}
     for run in EXPERIMENTS["ood-boxplots"].runs(choice):
         if run.settings["dataset"] == "fb100":
-            write(store, run, {"scores": [54.0, 53.0, 55.0], "graphs": {"test 0": {}, "test 1": {}, "test 2": {}}})
+            graphs = {name: {"score": score} for name, score in scores.items()}
+            write(store, run, {"scores": list(scores.values()), "graphs": graphs})
     first, second = EXPERIMENTS["ood-boxplots"].render(choice, store).axes
-    assert len(first.patches) == 6 and [label.get_text() for label in first.get_xticklabels()] == ["0", "1", "2"]
-    assert second.texts[0].get_text() == "not run"
+    assert len(first.patches) == 6 and second.texts[0].get_text() == "not run"
+    shown = [label.get_text() for label in first.get_xticklabels()]
+    heights = [patch.get_path().get_extents().y0 for patch in first.patches[:3]]
+    assert dict(zip(shown, heights, strict=True)) == scores
+
+
+def test_graphs_that_are_scored_together_are_shown_as_groups(store: Store) -> None:
+    choice = choice_of("ood-boxplots", datasets=["elliptic-size"], methods=["erm"], seeds=[0])
+    (run,) = EXPERIMENTS["ood-boxplots"].runs(choice)
+    write(store, run, {"scores": [50.0, 60.0], "graphs": {f"test {i}": {"score": 0.0} for i in range(5)}})
+    (axis,) = EXPERIMENTS["ood-boxplots"].render(choice, store).axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["G0", "G1"]
 
 
 def test_attacked_graphs_are_shared_with_the_table_of_attacks() -> None:

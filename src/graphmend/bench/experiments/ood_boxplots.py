@@ -12,7 +12,7 @@ from graphmend.bench.experiments.ood_accuracy import EXPERIMENT as TABLE
 from graphmend.bench.experiments.ood_accuracy import method_run
 from graphmend.bench.figures import colours, legend_below, panels
 from graphmend.bench.run import Run
-from graphmend.bench.store import Store
+from graphmend.bench.store import Result, Store
 
 __all__ = ["EXPERIMENT"]
 
@@ -38,10 +38,10 @@ def _render(choice: Choice, store: Store) -> Any:
         axis.set_ylabel("score (%)", fontsize=8)
         names: list[str] = []
         for place, (method, runs) in enumerate(_of(dataset, choice).items()):
-            results = [result for run in runs if (result := store.result(run)) is not None]
-            if results:
-                names = _names(results[0])
-                _draw(axis, results, (place + 0.5) / len(choice.methods) - 0.5, len(choice.methods), colour[method])
+            scores = [_scores(result) for run in runs if (result := store.result(run)) is not None]
+            if scores:
+                names = list(scores[0])
+                _draw(axis, scores, (place + 0.5) / len(choice.methods) - 0.5, len(choice.methods), colour[method])
         axis.set_xticks(range(len(names)), names)
         for between in range(len(names) - 1):
             axis.axvline(between + 0.5, color="#dddddd", linewidth=0.6, zorder=0)
@@ -55,9 +55,9 @@ def _render(choice: Choice, store: Store) -> Any:
     return figure
 
 
-def _draw(axis: Any, results: list[dict[str, Any]], shift: float, methods: int, colour: str) -> None:
+def _draw(axis: Any, scores: list[dict[str, float]], shift: float, methods: int, colour: str) -> None:
     """The boxes of one method, one per test graph, and a dot per seed."""
-    values = list(zip(*(result["scores"] for result in results), strict=True))
+    values = [[seed[name] for seed in scores] for name in scores[0]]
     at = [graph + FILLED * shift for graph in range(len(values))]
     axis.boxplot(
         values,
@@ -77,11 +77,11 @@ def _draw(axis: Any, results: list[dict[str, Any]], shift: float, methods: int, 
         axis.plot([x] * len(seeds), seeds, color=colour, **dot)
 
 
-def _names(result: dict[str, Any]) -> list[str]:
-    """Short names of the test graphs, or of their groups."""
-    graphs = list(result["graphs"])
-    number = len(result["scores"])
-    return [name.split()[-1] for name in graphs] if len(graphs) == number else [f"G{i}" for i in range(number)]
+def _scores(result: Result) -> dict[str, float]:
+    """Scores by the short name of a test graph, or by group where graphs are scored together."""
+    if len(result["graphs"]) == len(result["scores"]):
+        return {name.split()[-1]: graph["score"] for name, graph in result["graphs"].items()}
+    return {f"G{group}": score for group, score in enumerate(result["scores"])}
 
 
 EXPERIMENT = Experiment(
