@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
+from graphmend.bench.experiments.ood_accuracy import eerm_settings
 from graphmend.bench.gtrans_settings import abnormal_settings, ood_settings
 from graphmend.bench.presets import paper, preset
 from graphmend.bench.recipes import adapt_run, train_run, tune_run
@@ -26,6 +27,7 @@ TRAINERS = (
     "sr_gnn_kmm",
     "dann",
     "uda_gcn",
+    "erm_dual_gcn",
     "tent",
     "tent_batch",
     "fine_tune",
@@ -47,7 +49,7 @@ NOISE = 0.3
 
 
 def _trainer(method: str, dataset: str, choice: Choice) -> dict[str, Any]:
-    eerm = preset("eerm").get(dataset, preset("eerm", "twitch-e"))["gcn"]
+    eerm = eerm_settings(dataset, "gcn")
     options: dict[str, tuple[str, dict[str, Any]]] = {
         "drop_edge": ("erm", {"drop_edge": 0.05}),
         "drop_edge_compounding": ("erm", {"drop_edge": 0.05, "drop_edge_compounds": True}),
@@ -64,7 +66,7 @@ def _trainer(method: str, dataset: str, choice: Choice) -> dict[str, Any]:
 
 def shifted(method: str, dataset: str, seed: int, choice: Choice) -> Run:
     """A method under distribution shift, GCN."""
-    backbone = "dual_gcn" if method == "uda_gcn" else "gcn"
+    backbone = "dual_gcn" if method in ("uda_gcn", "erm_dual_gcn") else "gcn"
     train = train_run(dataset, backbone, seed, _trainer(method, dataset, choice))
     if method == "gtrans":
         return adapt_run(train, ood_settings(dataset))
