@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parent.parent
 RUNNING = (
     "README.md",
-    "docs/comparing.md",
+    "docs/methods.md",
     "docs/extending.md",
     "docs/files.md",
     "docs/graphs-and-models.md",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from graphmend.bench.run import Run
 from graphmend.bench.store import Result, Store
@@ -13,6 +13,7 @@ from graphmend.errors import listed, require
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
+T = TypeVar("T")
 SMOKE = {"ood": ("digits-shift",), "robust": ("wine",), "both": ("digits-shift", "wine")}
 """Embedded data that stand in for everything in a smoke test."""
 
@@ -38,6 +39,10 @@ class Choice:
     def trainer(self, name: str = "erm", **settings: Any) -> dict[str, Any]:
         """A trainer, with few epochs in a smoke test."""
         return {"name": name, **settings, **({"epochs": 5} if self.smoke else {})}
+
+    def few(self, values: Sequence[T]) -> Sequence[T]:
+        """The steps of a scale, such as rates; the first two in a smoke test."""
+        return values[:2] if self.smoke else values
 
     def narrowed(self, **given: Sequence[Any] | None) -> Choice:
         """Only what was asked for; a name that does not occur is answered with those that do."""

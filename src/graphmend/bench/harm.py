@@ -14,6 +14,7 @@ __all__ = [
     "BY_LABELS",
     "BY_LABELS_NOTE",
     "GENERATED_NOTE",
+    "LABELS_NOTE",
     "NOISE",
     "RATES",
     "ROBUST_SETS",
@@ -34,9 +35,10 @@ BY_LABELS = {"validation": "val_mask"}
 
 GENERATED_NOTE = "arxiv-size is generated data and stands in for OGB-Arxiv, whose published numbers stand beside it."
 BY_LABELS_NOTE = (
-    "GTrans uses the labels of training nodes in its loss and, as the released code does, keeps the iterate and the "
-    "discrete graph with the best validation accuracy."
+    "On harmed graphs GTrans keeps the iterate and the discrete graph with the best validation accuracy, "
+    "as the released code does."
 )
+LABELS_NOTE = "GTrans uses the labels of training and validation nodes of the harmed graph, mend uses none."
 
 
 def attack_of(dataset: str, seed: int, rate: float, choice: Choice) -> Run:

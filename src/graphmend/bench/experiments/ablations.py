@@ -64,7 +64,7 @@ def _of_set(
             measures.append(Measure(row, f"noise: {words}", runs, value, number))
         adapter = change(attack_settings("paper", **BY_LABELS))
         known = attack.get(names[1][method], [None] * len(RATES))
-        for rate, number in zip(RATES, known, strict=True):
+        for rate, number in choice.few(list(zip(RATES, known, strict=True))):
             runs = tuple(attacked_run(choice, dataset, seed, rate, adapter) for seed in choice.seeds)
             measures.append(Measure(row, f"attack {rate:.0%}", runs, score, published(number)))
     return measures

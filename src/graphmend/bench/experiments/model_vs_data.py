@@ -75,8 +75,8 @@ EXPERIMENT = Experiment.of_measures(
     _measures,
     baseline="none",
     footer=[
-        "Under abnormal features both keep the step with the best validation accuracy.",
-        BY_LABELS_NOTE.replace("GTrans uses", "There GTrans uses"),
+        BY_LABELS_NOTE,
+        "Fine-tuning keeps the weights with the best validation accuracy there.",
         GENERATED_NOTE,
         "elliptic-size and arxiv-size-ood are generated, too.",
     ],
