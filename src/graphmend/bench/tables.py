@@ -133,7 +133,7 @@ class Table:
                 name: {column: self.cell(row, column).mean for column in self.columns} for name, row in members.items()
             }
             found = average_rank(means)
-            ranks |= {row: found.get(name) for name, row in members.items()}
+            ranks |= {row: None if math.isnan(found[name]) else found[name] for name, row in members.items()}
         return ranks
 
     def markdown(self) -> str:
