@@ -1,9 +1,13 @@
-"""What GraphMend says when it cannot go on: one sentence with the value and the remedy."""
+"""What GraphMend says when it cannot go on, one sentence with the value and the remedy; and checks of plain arguments.
+
+Numbers are checked when something is made with them, long before they are used. Those of NumPy are taken, too, and kept
+as Python's, so that an object looks and hashes the same either way; text, truth values and NaN are no numbers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -11,7 +15,10 @@ T = TypeVar("T")
 
 
 class GraphMendError(ValueError):
-    """A problem with what the caller passed in; the message names the value and the remedy."""
+    """A problem with what the caller passed in; the message names the value and the remedy, on one printable line."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
 
 
 class UnsupportedLayerError(GraphMendError):
@@ -24,36 +31,171 @@ def require(condition: bool, message: str) -> None:
         raise GraphMendError(message)
 
 
-def choose(kind: str, name: str, choices: Mapping[str, T]) -> T:
-    """Look ``name`` up in a literal dict of choices; the error lists them."""
-    if name not in choices:
-        raise GraphMendError(f"unknown {kind} {name!r}; choose one of {listed(choices)}")
-    return choices[name]
+def printable(text: str, keep: str = "") -> str:
+    """``text`` with control characters as escapes, so that no name from a file can steer a terminal or fake a line.
+
+    Args:
+        text: Anything, such as the name of a file.
+        keep: Control characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-def whole_number(name: str, value: Any, minimum: int = 0) -> int:
-    """``value`` as an ``int`` of at least ``minimum``; NumPy's numbers are taken, truth values are not."""
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum
-    require(is_whole, f"{name} must be a whole number >= {minimum} (got {value!r})")
-    return int(value)
-
-
-def positive_number(name: str, value: Any) -> float:
-    """``value`` as a ``float`` that is positive and finite; NumPy's numbers are taken, truth values are not."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    require(
-        is_number and math.isfinite(value) and float(value) > 0, f"{name} must be positive and finite (got {value!r})"
-    )
-    return float(value)
-
-
-def seed_number(value: Any) -> int:
-    """``value`` as a seed that every random generator takes."""
-    is_seed = isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**63
-    require(is_seed, f"seed must be a whole number from 0 to 2**63 - 1 (got {value!r})")
-    return int(value)
+def shown(value: object, limit: int = 80) -> str:
+    """A value as part of a sentence: its ``repr`` on one line, cut off where it is too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a whole number of thousands of digits, or an object of somebody's own
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def listed(names: Iterable[object]) -> str:
     """``a, b, c`` in sorted order."""
     return ", ".join(sorted(str(name) for name in names))
+
+
+def one_of(kind: str, name: str, choices: Collection[str]) -> str:
+    """``name``, if it is one of the choices; the error lists them."""
+    is_known = isinstance(name, str) and name in choices
+    require(is_known, f"unknown {kind} {shown(name)}; choose one of {listed(choices)}")
+    return name
+
+
+def choose(kind: str, name: str, choices: Mapping[str, T]) -> T:
+    """Look ``name`` up in a literal dict of choices; the error lists them."""
+    return choices[one_of(kind, name, choices)]
+
+
+def switch(name: str, value: Any) -> bool:
+    """``value`` as ``True`` or ``False``."""
+    is_bool = isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")  # NumPy's
+    require(is_bool, f"{name} must be True or False (got {shown(value)})")
+    return bool(value)
+
+
+def text(name: str, value: Any) -> str:
+    """``value`` as a text."""
+    require(isinstance(value, str), f"{name} must be a text (got {shown(value)})")
+    return str(value)
+
+
+def whole_number(name: str, value: Any, low: int = 0, *, hint: str = "") -> int:
+    """``value`` as an ``int`` of at least ``low``.
+
+    Args:
+        name: What it is called, for the message.
+        value: What the caller has.
+        low: The lowest value.
+        hint: What to know about it, for the message.
+    """
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= low
+    require(is_whole, _wrong(name, f"a whole number of at least {low}", value, hint))
+    return int(value)
+
+
+def real_number(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    hint: str = "",
+) -> float:
+    """``value`` as a finite ``float`` in a range.
+
+    Args:
+        name: What it is called, for the message.
+        value: What the caller has.
+        low: The lowest value.
+        high: The highest value.
+        above: What it must be larger than.
+        below: What it must be smaller than.
+        hint: What to know about it, for the message.
+    """
+    number = as_float(value)
+    good = math.isfinite(number) and low <= number <= high and above < number < below
+    require(good, _wrong(name, _range(low, high, above, below), value, hint))
+    return number
+
+
+def real_numbers(name: str, value: Any, **options: Any) -> tuple[float, ...]:
+    """``value`` as several numbers, at least one; ``options`` are those of :func:`real_number`."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+    require(is_list, f"{name} must be numbers in a list, at least one (got {shown(value)})")
+    return tuple(real_number(f"{name}[{index}]", part, **options) for index, part in enumerate(value))
+
+
+def seed_number(name: str, value: Any, bits: int = 63) -> int:
+    """``value`` as a seed that random generators of so many bits take."""
+    is_seed = isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**bits
+    require(is_seed, _wrong(name, f"a whole number from 0 to 2**{bits} - 1", value, ""))
+    return int(value)
+
+
+def check_fields(owner: object, read: Callable[..., Any], *names: str, optional: bool = False, **options: Any) -> None:
+    """Read fields of a dataclass by one of the functions above, and keep what it returns.
+
+    Args:
+        owner: The dataclass, which may be frozen.
+        read: Such as :func:`whole_number`.
+        names: The fields.
+        optional: Whether they may be ``None``.
+        options: Further arguments of ``read``.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Walk:
+        ...     length: int = 3
+        ...     def __post_init__(self):
+        ...         check_fields(self, whole_number, "length", low=1)
+        >>> Walk(0)
+        Traceback (most recent call last):
+            ...
+        graphmend.errors.GraphMendError: Walk's length must be a whole number of at least 1 (got 0)
+    """
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None or not optional:
+            object.__setattr__(owner, name, read(f"{type(owner).__name__}'s {name}", value, **options))
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "bool": switch,
+    "float": real_number,
+    "int": whole_number,
+    "str": text,
+}
+"""How an argument is read, by its annotation, where there is no range to check."""
+
+
+def as_float(value: Any) -> float:
+    """A number as a ``float``, infinite where it is too large for one; NaN for anything else."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
+
+
+def _range(low: float, high: float, above: float, below: float) -> str:
+    """``a number in [0, 1)``, for a message."""
+    least, most = max(low, above), min(high, below)
+    if math.isfinite(least) and math.isfinite(most):
+        left, right = "(" if above >= low else "[", ")" if below <= high else "]"
+        return f"a number in {left}{least:g}, {most:g}{right}"
+    if math.isfinite(least):
+        return f"a finite number {'above' if above >= low else 'of at least'} {least:g}"
+    if math.isfinite(most):
+        return f"a finite number {'below' if below <= high else 'of at most'} {most:g}"
+    return "a finite number"
+
+
+def _wrong(name: str, wanted: str, value: Any, hint: str) -> str:
+    return f"{name} must be {wanted} (got {shown(value)})" + (f"; {hint}" if hint else "")

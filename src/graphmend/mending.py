@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from graphmend.cards.make import card as make_card
 from graphmend.cards.source_card import SourceCard
-from graphmend.errors import require
+from graphmend.errors import require, shown
 from graphmend.gate.gate import Gate
 from graphmend.results.adaptation import Adaptation
 
@@ -44,12 +44,18 @@ def mend(
         ``verdict``.
     """
     require(card is None or source is None, "give a card or the source to make one from, not both")
-    adapter = Gate() if adapter is None else adapter
+    adapter = _callable(adapter)
     if source is not None:
         card = make_card(model, source, embedding=getattr(adapter, "embedding", None))
     if card is not None:
         call["card"] = card
     return adapter(model, data, **call)
+
+
+def _callable(adapter: Callable[..., Adaptation] | None) -> Callable[..., Adaptation]:
+    """The gate where there is no adapter."""
+    require(adapter is None or callable(adapter), f"an adapter is one of graphmend.adapters (got {shown(adapter)})")
+    return Gate() if adapter is None else adapter
 
 
 class Mend:
@@ -73,7 +79,7 @@ class Mend:
 
     def __init__(self, model: nn.Module, adapter: Callable[..., Adaptation] | None = None, **call: Any) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
-        self.model, self.adapter, self.call = model, Gate() if adapter is None else adapter, call
+        self.model, self.adapter, self.call = model, _callable(adapter), call
 
     def __call__(self, data: Data) -> Data:
         """The mended graph; the input is left as it was."""

@@ -197,7 +197,7 @@ def test_strength_goes_part_of_the_way() -> None:
 
 @pytest.mark.parametrize("strength", [0, -1.0, 1.5, float("nan")])
 def test_a_strength_that_makes_no_sense_is_named(strength: float) -> None:
-    with pytest.raises(GraphMendError, match=r"strength must be in \(0, 1\]"):
+    with pytest.raises(GraphMendError, match=r"strength must be a number in \(0, 1\]"):
         Align(strength=strength)
 
 

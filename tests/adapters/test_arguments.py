@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adapter_cases import make_graph, make_model
-from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, card
+from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, card, mend
 from graphmend.adapters import Align, Reweight
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,19 +58,36 @@ def test_what_is_no_seed(kind: str, seed: Any) -> None:
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: GTrans(steps=True), r"steps must be a whole number >= 0 \(got True\)"),
-        (lambda: GTrans(num_samples=np.True_), "num_samples must be a whole number >= 0"),
-        (lambda: GTrans(steps=np.int64(-1)), "steps must be a whole number >= 0"),
-        (lambda: GTrans(lr_feature=True), r"lr_feature must be positive and finite \(got True\)"),
-        (lambda: GTrans(lr_edge=np.float32(math.nan)), "lr_edge must be positive and finite"),
+        (lambda: GTrans(steps=True), r"steps must be a whole number of at least 0 \(got True\)"),
+        (lambda: GTrans(num_samples=np.True_), "num_samples must be a whole number of at least 0"),
+        (lambda: GTrans(steps=np.int64(-1)), "steps must be a whole number of at least 0"),
+        (lambda: GTrans(lr_feature=True), r"lr_feature must be a finite number above 0 \(got True\)"),
+        (lambda: GTrans(lr_edge=np.float32(math.nan)), "lr_edge must be a finite number above 0"),
         (lambda: GTrans(budget=True), r"budget must be a float fraction or an int count \(got True\)"),
         (lambda: GTrans(budget=np.float32(2.0)), r"budget as a fraction must be in \[0, 1\]"),
-        (lambda: GTrans(time_limit=True), r"time_limit must be a positive number of seconds \(got True\)"),
-        (lambda: Align(True), r"strength must be in \(0, 1\] \(got True\)"),
-        (lambda: Align("half"), r"strength must be in \(0, 1\] \(got 'half'\)"),  # type: ignore[arg-type]
-        (lambda: Reweight(True), r"largest must be a number of at least 1 \(got True\)"),
+        (lambda: GTrans(time_limit=True), r"time_limit must be a finite number above 0 \(got True\)"),
+        (lambda: Align(True), r"strength must be a number in \(0, 1\] \(got True\)"),
+        (lambda: Align("half"), r"strength must be a number in \(0, 1\] \(got 'half'\)"),  # type: ignore[arg-type]
+        (lambda: Reweight(True), r"largest must be a finite number of at least 1 \(got True\)"),
     ],
 )
 def test_what_is_no_number(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(GraphMendError, match=said):
         make()
+
+
+@pytest.mark.parametrize("callback", [3, "print", np.ones(2)], ids=repr)
+def test_a_callback_that_cannot_be_called_is_named_before_any_work(callback: Any) -> None:
+    with pytest.raises(GraphMendError, match="callback must be a function of a step"):
+        Identity()(make_model(), make_graph(), callback=callback)
+
+
+@pytest.mark.parametrize("progress", [None, 2, np.ones(2)], ids=repr)
+def test_progress_is_shown_or_not(progress: Any) -> None:
+    with pytest.raises(GraphMendError, match="progress must be True or False"):
+        Identity()(make_model(), make_graph(), progress=progress)
+
+
+def test_an_adapter_that_cannot_be_called_is_named() -> None:
+    with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters \(got 'gtrans'\)"):
+        mend(make_model(), make_graph(), "gtrans")  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ def test_airgnn_tune_says_what_it_needs() -> None:
         AirGNNTune()(make_model(), masked_graph())
     with pytest.raises(GraphMendError, match="has no train_mask and no val_mask; set one of them, or pass mask"):
         AirGNNTune()(make_model(make=lambda: AirGNN(IN, HID, OUT)), make_graph())
-    with pytest.raises(GraphMendError, match=r"values must be numbers in \[0, 1\), at least one"):
+    with pytest.raises(GraphMendError, match="values must be numbers in a list, at least one"):
         AirGNNTune(values=())
 
 

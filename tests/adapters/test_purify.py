@@ -150,7 +150,7 @@ def test_a_larger_strength_cuts_more_of_the_same() -> None:
 
 @pytest.mark.parametrize("strength", [0, -1.0, float("nan")])
 def test_a_strength_that_makes_no_sense_is_named(strength: float) -> None:
-    with pytest.raises(GraphMendError, match="strength must be positive"):
+    with pytest.raises(GraphMendError, match="strength must be a finite number above 0"):
         Purify(strength)
 
 

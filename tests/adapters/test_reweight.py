@@ -236,7 +236,7 @@ def test_weights_that_the_model_ignores_leave_no_place() -> None:
 
 @pytest.mark.parametrize("largest", [0.5, 0, float("inf"), float("nan"), "4"])
 def test_a_largest_weight_that_makes_no_sense_is_named(largest: Any) -> None:
-    with pytest.raises(GraphMendError, match="largest must be a number of at least 1"):
+    with pytest.raises(GraphMendError, match="largest must be a finite number of at least 1"):
         Reweight(largest)
 
 

@@ -60,7 +60,7 @@ GRAPHS: dict[str, tuple[Callable[[], object], str]] = {
     "weight NaN": (lambda: graph(edge_weight=torch.full((8,), float("nan"))), "edge_weight holds non-finite"),
     "y length": (lambda: graph(y=torch.tensor([1, 2])), "y has shape (2,) but the graph 5 nodes"),
     "width": (lambda: graph(x=torch.ones(5, 7)), "x has shape (5, 7)"),
-    "dtype": (lambda: graph(x=graph().x.double()), "check feature width, dtype and device"),
+    "dtype": (lambda: graph(x=graph().x.double()), "data.x = data.x.float() or model.double()"),
 }
 
 
@@ -79,11 +79,11 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "budget 1.3": (lambda: GTrans(budget=1.3), "budget as a fraction must be in [0, 1] (got 1.3)"),
     "budget -1": (lambda: GTrans(budget=-1), "budget must not be negative (got -1)"),
     "budget text": (lambda: GTrans(budget="lots"), "budget must be a float fraction or an int count (got 'lots')"),
-    "steps -1": (lambda: GTrans(steps=-1), "steps must be a whole number >= 0 (got -1)"),
-    "steps 1.5": (lambda: GTrans(steps=1.5), "steps must be a whole number >= 0 (got 1.5)"),
+    "steps -1": (lambda: GTrans(steps=-1), "steps must be a whole number of at least 0 (got -1)"),
+    "steps 1.5": (lambda: GTrans(steps=1.5), "steps must be a whole number of at least 0 (got 1.5)"),
     "nothing to learn": (lambda: GTrans(feature_steps=0, edge_steps=0), "nothing to learn"),
-    "lr 0": (lambda: GTrans(lr_feature=0.0), "lr_feature must be positive and finite (got 0.0)"),
-    "lr NaN": (lambda: GTrans(lr_edge=float("nan")), "lr_edge must be positive and finite (got nan)"),
+    "lr 0": (lambda: GTrans(lr_feature=0.0), "lr_feature must be a finite number above 0 (got 0.0)"),
+    "lr NaN": (lambda: GTrans(lr_edge=float("nan")), "lr_edge must be a finite number above 0 (got nan)"),
     "surrogate": (
         lambda: GTrans("contrastiv"),
         "unknown surrogate 'contrastiv'; choose one of adgcl, contrastive",
@@ -95,12 +95,12 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "mode": (lambda: mend(model(), graph(), mode="fast"), "unknown mode 'fast'; choose one of auto, eager"),
     "time limit": (lambda: GTrans(time_limit=0), "time_limit must be"),
     "DropEdge": (lambda: DropEdge(1.5), "DropEdge's p must be a number in [0, 1] (got 1.5)"),
-    "factor": (lambda: float("inf") * Contrastive(), "factor must be finite (got inf)"),
+    "factor": (lambda: float("inf") * Contrastive(), "factor must be a finite number (got inf)"),
     "empty mask": (lambda: Supervised(torch.zeros(5, dtype=torch.bool)), "marks no node"),
     "mask dtype": (lambda: Supervised(torch.ones(5)), "must be boolean, or 0 and 1 as integers (got torch.float32"),
-    "layers": (lambda: GCN(4, 8, 2, num_layers=1), "num_layers must be at least 2"),
-    "channels": (lambda: GCN(0, 8, 2), "in_channels must be at least 1 (got 0)"),
-    "dropout": (lambda: GCN(4, 8, 2, dropout=1.0), "dropout must be in [0, 1) (got 1.0)"),
+    "layers": (lambda: GCN(4, 8, 2, num_layers=1), "num_layers must be a whole number of at least 2"),
+    "channels": (lambda: GCN(0, 8, 2), "in_channels must be a whole number of at least 1 (got 0)"),
+    "dropout": (lambda: GCN(4, 8, 2, dropout=1.0), "dropout must be a number in [0, 1) (got 1.0)"),
     "mask length": (lambda: mend(model(), graph(), GTrans(Supervised(torch.ones(4).bool()))), "per node, 5 in all"),
     "no labels": (lambda: mend(model(), graph(y=None), GTrans(Supervised(torch.ones(5).bool()))), "graph has no y"),
     "limit mask": (

@@ -324,6 +324,7 @@ LABELS = {
     "node,label\n": "holds no labels",
     "1,2\n3\n": "line 2 of",
     "1,2\n3,x\n": "'3,x'; write a node and its label",
+    "1000000000000000000000000000000,1\n": "write a node and its label",
     "1,2\n-3,1\n": "'-3,1'",
     "1,2\n\n1,3\n": "line 3 of",
     "1,2\n1,3\n": "node 1 has the label 2 above",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -162,3 +163,17 @@ def test_edges_stay_in_pairs_and_loops_stay(data: Data, keep: float) -> None:
     assert {(0, 0), (2, 2)} <= edges
     place = shifted.edge_attr.long()
     assert torch.equal(data.edge_index[:, place], shifted.edge_index)
+
+
+def test_a_value_that_the_features_cannot_hold_is_named() -> None:
+    data = labelled()
+    data.x = data.x.half()
+    with pytest.raises(GraphMendError, match=r"value is 1e\+30, more than torch.float16 can hold"):
+        MissingColumns(value=1e30)(data)
+
+
+def test_masks_that_are_arrays_are_shifted_with_their_nodes() -> None:
+    data = labelled(30)
+    data.val_mask = np.arange(30) % 2 == 0
+    shifted = LabelShift(seed=1)(data)
+    assert shifted.val_mask.shape == (shifted.num_nodes,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -270,3 +271,79 @@ def test_a_compiled_model_is_used_through_its_original() -> None:
 
     data, model = make_graph(), seeded(OwnEmbed)
     assert torch.equal(embedding(Compiled(model), data), embedding(model, data))
+
+
+def test_a_model_without_values_is_refused() -> None:
+    model = pyg.GCN(IN, HID, num_layers=2, out_channels=OUT).to("meta")
+    with pytest.raises(GraphMendError, match=r"on the meta device: .* have no values; load its weights first"):
+        FrozenGNN(model, make_graph())
+
+
+@pytest.mark.parametrize("embedding", [["a"], {}, 3, torch.ones(2)], ids=repr)
+def test_an_embedding_is_named_by_a_text(embedding: Any) -> None:
+    with pytest.raises(GraphMendError, match="embedding must be a text"):
+        FrozenGNN(pyg.GCN(IN, HID, num_layers=2, out_channels=OUT), make_graph(), embedding=embedding)
+
+
+def test_a_graph_that_is_none_is_refused_before_the_model_runs() -> None:
+    data = make_graph()
+    data.edge_index = data.edge_index.float()
+    with pytest.raises(GraphMendError, match=r"edge_index must be torch\.int64"):
+        FrozenGNN(pyg.GCN(IN, HID, num_layers=2, out_channels=OUT), data)
+
+
+def test_types_that_do_not_go_together_are_named() -> None:
+    model, data = pyg.GCN(IN, HID, num_layers=2, out_channels=OUT), make_graph()
+    data.x = data.x.double()
+    remedy = r"are torch.float32 but x is torch.float64: convert one of them, data.x = data.x.float\(\) or model.double"
+    with pytest.raises(GraphMendError, match=remedy):
+        mend(model, data)
+    assert mend(model.double(), data).logits.dtype == torch.float64
+
+
+class ReadsMatrix(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GCNConv(IN, OUT)
+
+    def forward(self, data: Data) -> Any:
+        return self.conv(data.x, data.adj_t)
+
+
+def test_a_model_that_reads_the_sparse_matrix_is_told_that_it_gets_an_edge_list() -> None:
+    data = make_graph()
+    data.adj_t = torch.eye(data.x.size(0)).to_sparse()
+    with pytest.raises(GraphMendError, match="with edge_index instead of adj_t, so that edges can change"):
+        mend(ReadsMatrix(), data)
+
+
+class SomeOutput(nn.Module):
+    """Gives class scores at first and something else later."""
+
+    def __init__(self, later: Callable[[Tensor], Any], good: int) -> None:
+        super().__init__()
+        self.conv, self._later, self._left = pyg.GCNConv(IN, OUT), later, [good]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self._left.append(self._left.pop() - 1)
+        out = self.conv(x, edge_index)
+        return out if self._left[0] >= 0 else self._later(out)
+
+
+LATER: dict[str, Callable[[Tensor], Any]] = {
+    "no columns": lambda out: out[:, :0],
+    "sparse": lambda out: out.to_sparse(),
+    "whole numbers": lambda out: out.argmax(1),
+    "a dictionary": lambda out: {"out": out},
+    "fewer rows": lambda out: out[1:],
+}
+
+
+@pytest.mark.parametrize("good", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("kind", LATER)
+def test_an_output_that_is_no_scores_ends_in_a_sentence_whenever_it_comes(kind: str, good: int) -> None:
+    for adapter in (Identity(), GTrans(steps=2), None):
+        with contextlib.suppress(GraphMendError):
+            mend(SomeOutput(LATER[kind], good), make_graph(), adapter, source=make_graph())
+    with pytest.raises(GraphMendError, match="the model must return"):
+        Identity()(SomeOutput(LATER[kind], 0), make_graph())

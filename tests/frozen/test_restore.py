@@ -15,8 +15,9 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend import Adaptation, FrozenGNN, GraphMendError, GTrans, Limits
+from graphmend import Adaptation, FrozenGNN, Gate, GraphMendError, GTrans, Identity, Limits
 from graphmend.frozen.edge_weights import patched
+from graphmend.frozen.restore import private
 from sample_models import HID, IN, OUT, ByWeight, Custom, N, TwoConvs, edge_values, make_graph, seeded
 from untouched import Boom, assert_same, generator_states, snapshot
 
@@ -279,3 +280,39 @@ def test_whatever_a_model_does_to_its_tensors_they_are_as_they_were(deed: str) -
         assert after[name].shape == value.shape, name
         assert torch.equal(after[name], value), name
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+class WritesLater(nn.Module):
+    """Writes into its input from its n-th call on, which no trial run shows."""
+
+    def __init__(self, good: int) -> None:
+        super().__init__()
+        self.conv, self._left = pyg.GCNConv(IN, OUT), [good]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self._left.append(self._left.pop() - 1)
+        if self._left[0] < 0:
+            with torch.no_grad():
+                x.mul_(0.5)
+        return self.conv(x, edge_index)
+
+
+@pytest.mark.parametrize("good", [1, 2, 3, 5])
+@pytest.mark.parametrize("adapter", [Identity(), Gate()], ids=lambda adapter: type(adapter).__name__)
+def test_a_model_that_writes_into_its_input_later_is_named_and_the_graph_stays(adapter: Any, good: int) -> None:
+    data, model = make_graph(), seeded(lambda: WritesLater(good))
+    before, version = data.x.clone(), data.x._version
+    try:
+        adapter(model, data)
+        assert model._left[0] >= 0, "it has written, and nobody has noticed"
+    except GraphMendError as error:
+        assert "has begun to write into x of its input, which it did not do when it was tried" in str(error)
+    assert torch.equal(data.x, before) and data.x._version == version
+
+
+def test_a_large_graph_is_not_copied_but_a_write_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmend.frozen.restore.COPIED_BYTES", 0)
+    data = make_graph()
+    with pytest.raises(GraphMendError, match="has begun to write into x"), private(data) as own:
+        assert own.x is data.x
+        own.x.add_(1)

@@ -15,7 +15,6 @@ from torch_geometric.data import Data
 
 import graphmend
 import graphmend.adapters
-import graphmend.training
 import graphmend.transforms
 from fuzz.cases import Case, Violation
 from fuzz.graph_defects import CLASSES, IN, any_graph, generator_from, sound_graph
@@ -25,11 +24,13 @@ from fuzz.watching import content, left_alone
 from graphmend import Gate, GTrans, Limits, Patch, mend
 from graphmend.adapters import ADAPTERS, Identity
 from graphmend.datasets import SHIFTS, Splits
+from graphmend.graph.convert import with_edge_index
 from graphmend.io.graph_files import load_graph, save_graph
 from graphmend.metrics import METRICS, predictions, score
 from graphmend.nn import BACKBONES, build
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import SURROGATES, Moments, Supervised
+from graphmend.training import TRAINERS
 from graphmend.transforms import VIEWS, EdgeAttack
 
 Deed = Callable[[], object]
@@ -131,7 +132,7 @@ def _check_result(rng: random.Random, result: Adaptation, data: Data) -> None:
     """The graph comes back bit for bit, and what the result can be asked for is there."""
     result.summary()
     str(result.verdict)
-    back = result.patch.revert(result.data)
+    back, data = result.patch.revert(result.data), with_edge_index(data)  # a sparse matrix comes back as an edge list
     for name in ("x", "edge_index", "edge_weight"):
         before, after = data.get(name), back.get(name)
         if (before is None) != (after is None) or (before is not None and _values(before) != _values(after)):
@@ -200,8 +201,7 @@ def _transform(scene: Scene) -> object:
 def _train(scene: Scene) -> object:
     """Train one of our own models; an error of a user's own model while it is trained is for the user to see."""
     rng, data = scene.rng, scene.data
-    listed = [getattr(graphmend.training, name) for name in graphmend.training.__all__]
-    kind = rng.choice([thing for thing in listed if inspect.isclass(thing)])
+    kind = TRAINERS[rng.choice(list(TRAINERS))]
     splits = Splits.transductive(data) if rng.random() < 0.6 else Splits([data], [data], [data])
     return kind(**scene.arguments(kind, epochs=1))(good_model(rng), splits)
 
@@ -265,11 +265,12 @@ def calls(rng: random.Random, folder: Path) -> Case:
         model = good_model(rng)
         about = type(model).__name__
     scene = Scene(rng, folder, odd, model, data)
+    watched = (model,) if kind == "frozen" else (model, data)  # FrozenGNN hands tensors over, as a call of a model does
 
     def run() -> object:
         with torch.random.fork_rng(enabled=kind in DRAWS):
             try:
-                return left_alone(lambda: KINDS[kind][1](scene), model, data)
+                return left_alone(lambda: KINDS[kind][1](scene), *watched)
             except KeyboardInterrupt:
                 if may_interrupt(model):
                     return None

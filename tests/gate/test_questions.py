@@ -56,7 +56,7 @@ def test_questions_are_flipped_nodes_in_an_order_of_their_own(start: str) -> Non
     assert torch.equal(result.questions(3), nodes[:3]) and torch.equal(result.questions(10_000), nodes)
     assert result.questions().numel() == min(25, nodes.numel())
     assert verdict_of(result).decision == start
-    with pytest.raises(GraphMendError, match="number must be a whole number above 0"):
+    with pytest.raises(GraphMendError, match="number must be a whole number of at least 1"):
         result.questions(0)
 
 

@@ -80,7 +80,14 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "sparse weights": (changed(edge_index=edges, edge_weight=torch.ones(2).to_sparse()), "edge_weight is stored as"),
     "a list of weights": (changed(edge_index=edges, edge_weight=[1.0, 2.0]), "edge_weight must be a tensor"),
     "too few labels": (changed(y=torch.arange(5)), r"y has shape \(5,\) but the graph 6 nodes"),
+    "complex labels": (changed(y=torch.ones(6) * 1j), r"y holds complex numbers \(torch.complex64\); give classes"),
+    "sparse labels": (changed(y=torch.ones(6).to_sparse()), r"pass a dense tensor, y\.to_dense\(\)"),
     "a wrong number of nodes": (changed(num_nodes=7), "x has 6 rows but num_nodes is 7"),
+    "a tensor of numbers of nodes": (changed(num_nodes=torch.arange(6)), "num_nodes is tensor"),
+    "sparse edge attributes": (
+        changed(edge_index=edges, edge_attr=torch.ones(2, 3).to_sparse()),
+        r"pass a dense tensor, edge_attr\.to_dense\(\)",
+    ),
 }
 
 
@@ -153,3 +160,14 @@ def test_repeated_edges_are_named() -> None:
     check_no_duplicates(Adjacency(torch.tensor([[1, 0, 2], [3, 1, 4]]), 5))
     with pytest.raises(GraphMendError, match=r"2 edges more than once, first 1 -> 3; merge them with data\.coalesce"):
         check_no_duplicates(Adjacency(torch.tensor([[1, 0, 1, 2, 2], [3, 1, 3, 4, 4]]), 5))
+
+
+def test_attributes_of_other_edges_are_refused() -> None:
+    """PyG takes the number of edges from whichever attribute of edges comes first."""
+    first, last = Data(x=torch.ones(6, 2)), Data(x=torch.ones(6, 2), edge_index=edges)
+    for data in (first, last):
+        data.edge_attr = torch.ones(3, 2)
+    first.edge_index = edges
+    for data in (first, last):
+        with pytest.raises(GraphMendError, match="edge_attr has 3 rows but there are 2 edges; give one per edge"):
+            check_graph(data)

@@ -87,6 +87,13 @@ def test_the_graph_itself_is_left_as_it_was() -> None:
     assert with_edge_index(plain) is plain
 
 
+def test_reading_a_matrix_does_not_count_as_a_write_into_it() -> None:
+    data = with_matrix(one_way(), "coo")
+    before = data.adj_t._version
+    with_edge_index(data)
+    assert data.adj_t._version == before
+
+
 def test_other_attributes_of_edges_stay_with_their_edges() -> None:
     data = labelled()
     data.edge_attr = torch.stack([data.edge_index[0] * 100 + data.edge_index[1]] * 2, dim=1).float()

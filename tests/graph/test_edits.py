@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -14,6 +15,7 @@ from graphmend.graph.edits import (
     edge_attributes,
     sample,
     set_edge_attribute,
+    subgraph,
     with_edge_changes,
     with_more_edges,
     without_edges,
@@ -136,3 +138,15 @@ def test_edge_attributes_can_be_put_back() -> None:
     for name, value in edge_attributes(data).items():
         set_edge_attribute(out, name, value)
         assert torch.equal(out[name], data[name])
+
+
+def test_arrays_come_along_into_a_subgraph() -> None:
+    data = labelled(6)
+    nodes, edges = torch.tensor([True, True, True, True, False, True]), data.edge_index.size(1)
+    data.train_mask, data.edge_names = np.arange(6) % 2 == 0, np.array([f"e{i}" for i in range(edges)])
+    data.other = np.arange(3)
+    part = subgraph(data, nodes)
+    kept = nodes[data.edge_index].all(0).numpy()
+    assert part.train_mask.tolist() == [True, False, True, False, False] and part.num_nodes == 5
+    assert part.edge_names.tolist() == data.edge_names[kept].tolist() and len(part.other) == 3
+    assert part.edge_index.size(1) == kept.sum() and data.train_mask.size == 6

@@ -224,6 +224,14 @@ def test_a_flipped_bit_in_a_torch_file_is_found(tmp_path: Path) -> None:
     assert "Bad CRC-32" in complaint(path)
 
 
+def test_edges_in_a_sparse_matrix_alone_become_an_edge_list(tmp_path: Path) -> None:
+    matrix = torch.tensor([[0.0, 0.5], [0.0, 0.0]]).to_sparse_csr()
+    data = load_graph(torch_file(tmp_path, Data(x=torch.ones(2, 3), adj_t=matrix)))
+    assert data.edge_index.tolist() == [[1], [0]] and data.edge_weight.tolist() == [0.5] and "adj_t" not in data
+    path = torch_file(tmp_path, Data(x=torch.ones(3, 3), adj_t=matrix))
+    assert r"adj_t has shape (2, 2), but there are 3 nodes" in complaint(path)
+
+
 def test_what_is_unusual_but_sound(tmp_path: Path) -> None:
     rotating = torch.view_as_complex(torch.arange(4.0).view(2, 2))
     more = {"conj": rotating.conj(), "negative": rotating.clone().conj().imag, "t": torch.arange(6).view(2, 3).t()}

@@ -66,5 +66,5 @@ def test_what_cannot_be_compared_is_named() -> None:
         cmd(rows(3, 1), rows(3, 1)[:, :2])
     with pytest.raises(GraphMendError, match=r"at least one row in each matrix \(got \(0, 4\)"):
         cmd(rows(3, 1)[:0], rows(3, 1))
-    with pytest.raises(GraphMendError, match=r"moments must be a whole number above 0 \(got 0\)"):
+    with pytest.raises(GraphMendError, match=r"moments must be a whole number of at least 1 \(got 0\)"):
         cmd(rows(3, 1), rows(3, 1), 0)

@@ -120,7 +120,7 @@ def test_what_it_cannot_work_with_is_named() -> None:
     data, net = graph(), model()
     with pytest.raises(GraphMendError, match="unknown of 'edges'; choose one of both, features, structure"):
         gradient_correlation(net, data, "contrastive", data.y, of="edges")
-    with pytest.raises(GraphMendError, match=r"one label per node \(got 3 labels for 12 nodes"):
+    with pytest.raises(GraphMendError, match=r"one label per node, 12 in all \(got shape \(3,\)"):
         gradient_correlation(net, data, "contrastive", data.y[:3])
     with pytest.raises(GraphMendError, match="marks no node"):
         gradient_correlation(net, data, "contrastive", data.y, torch.zeros(N, dtype=torch.bool))

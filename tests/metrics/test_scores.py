@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -133,3 +135,15 @@ def test_inputs_with_gradients_are_left_alone() -> None:
     scores(logits, Y)
     assert torch.equal(logits, before)
     assert logits.requires_grad
+
+
+@pytest.mark.parametrize("logits", [None, 1.0, [[1.0, 2.0]], "logits", np.ones((3, 2))], ids=repr)
+def test_logits_that_are_no_tensor_are_named(logits: Any) -> None:
+    for compute in (predictions, lambda scores_: score("accuracy", scores_, torch.zeros(3, dtype=torch.long))):
+        with pytest.raises(GraphMendError, match="logits must be a tensor of one row per node"):
+            compute(logits)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn], ids=str)
+def test_predictions_of_any_type_of_number(kind: torch.dtype) -> None:
+    assert predictions(torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to(kind)).tolist() == [1, 0]

@@ -570,15 +570,15 @@ def test_the_defaults_are_those_of_the_papers(name: str) -> None:
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
-    "one layer": ("gcn", {"num_layers": 1}, r"num_layers must be at least 2.*\(got 1\)"),
-    "dropout 1": ("gcn", {"dropout": 1.0}, r"dropout must be in \[0, 1\) \(got 1.0\)"),
-    "no channels": ("sage", {"hidden_channels": 0}, r"hidden_channels must be at least 1 \(got 0\)"),
+    "one layer": ("gcn", {"num_layers": 1}, r"num_layers must be a whole number of at least 2.*\(got 1\)"),
+    "dropout 1": ("gcn", {"dropout": 1.0}, r"dropout must be a number in \[0, 1\) \(got 1.0\)"),
+    "no channels": ("sage", {"hidden_channels": 0}, r"hidden_channels must be a whole number of at least 1 \(got 0\)"),
     "mean": ("sage", {"mean": "median"}, "mean must be 'weights' or 'entries'"),
-    "heads": ("gat", {"heads": 0}, "heads must be at least 1"),
+    "heads": ("gat", {"heads": 0}, "heads must be a whole number of at least 1"),
     "activation": ("gat", {"activation": "tanh"}, "unknown activation 'tanh'; choose one of elu, none, relu"),
-    "hops": ("appnp", {"hops": 0}, "hops must be at least 1"),
-    "alpha": ("appnp", {"alpha": 1.5}, r"alpha must be in \[0, 1\] \(got 1.5\)"),
-    "gpr alpha": ("gpr", {"alpha": -0.1}, r"alpha must be in \[0, 1\]"),
+    "hops": ("appnp", {"hops": 0}, "hops must be a whole number of at least 1"),
+    "alpha": ("appnp", {"alpha": 1.5}, r"alpha must be a number in \[0, 1\] \(got 1.5\)"),
+    "gpr alpha": ("gpr", {"alpha": -0.1}, r"alpha must be a number in \[0, 1\]"),
     "lam": ("airgnn", {"lam": 1.0}, r"lam must be in \[0, 1\) \(got 1.0\)"),
     "option": ("gcn", {"heads": 2}, "backbone 'gcn' does not take these options: .*heads"),
     "name": (

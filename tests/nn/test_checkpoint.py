@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from graphmend import GraphMendError
 from graphmend.io.files import write_safetensors
 from graphmend.nn import APPNP, BACKBONES, GCN, GPR, build, load_model, save_model
-from graphmend.nn.checkpoint import FORMAT, UNCHECKED
+from graphmend.nn.checkpoint import FORMAT, UNCHECKED, load_any_model
 
 IN, HIDDEN, OUT = 4, 6, 3
 SIZES = {"in_channels": IN, "hidden_channels": HIDDEN, "out_channels": OUT}
@@ -34,18 +35,18 @@ def changed(path: Path, model: torch.nn.Module, **changes: Any) -> Path:
     [
         ("num_layers", 10_000_000, "num_layers is 10000000, more than the tensors in the file allow"),
         ("num_layers", 3, "has no tensor convs.2"),
-        ("num_layers", -1, "num_layers must be at least 2"),
+        ("num_layers", -1, "num_layers must be a whole number of at least 2"),
         ("num_layers", 2.5, "num_layers is 2.5, not of the type int"),
         ("num_layers", True, "num_layers is True, not of the type int"),
         ("hidden_channels", 10**12, "more than the tensors in the file allow"),
         ("hidden_channels", 35, "convs.0.weight has the shape (4, 6), not (4, 35)"),
-        ("in_channels", 0, "in_channels must be at least 1"),
+        ("in_channels", 0, "in_channels must be a whole number of at least 1"),
         ("in_channels", "4", "in_channels is '4', not of the type int"),
         ("in_channels", None, "in_channels is None, not of the type int"),
         ("in_channels", [4] * 1000, "not of the type int"),
         ("batch_norm", 1, "batch_norm is 1, not of the type bool"),
         ("batch_norm", True, "has no tensor norms.0"),
-        ("dropout", float("nan"), "dropout must be in [0, 1)"),
+        ("dropout", float("nan"), "dropout must be a number in [0, 1)"),
         ("dropout", {}, "dropout is {}, not of the type float"),
         ("\x1b[31m", 3, "does not take these options"),
     ],
@@ -132,3 +133,31 @@ def test_a_backbone_that_cannot_be_built_without_memory(tmp_path: Path, monkeypa
     model = Counting(**SIZES)
     save_model(model, tmp_path / "m")
     assert torch.equal(load_model(tmp_path / "m").convs[0].weight, model.convs[0].weight)
+
+
+def test_a_network_that_does_not_fit_into_the_memory_is_named() -> None:
+    with pytest.raises(GraphMendError, match="a network of this size does not fit into the memory"):
+        GCN(10**9, 10**9, 10**9)
+
+
+def test_arguments_of_numpy_are_saved_as_plain_numbers(tmp_path: Path) -> None:
+    save_model(GCN(np.int64(5), 4, np.int32(3), dropout=np.float32(0.5)), tmp_path / "m")
+    assert load_model(tmp_path / "m").config["dropout"] == 0.5
+
+
+@pytest.mark.parametrize("value", ["x", None, 1j, torch.ones(2), np.ones(3), [], 0.5], ids=repr)
+def test_arguments_of_another_type_are_named(value: Any) -> None:
+    for name in ("hidden_channels", "num_layers", "batch_norm"):
+        with pytest.raises(GraphMendError, match=f"{name} must be "):
+            build("gcn", **{"in_channels": 5, "hidden_channels": 4, "out_channels": 3, name: value})
+
+
+@pytest.mark.parametrize("name", ["broken", "ends"])
+def test_a_factory_that_fails_or_ends_the_program_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "import sys\ndef broken():\n    raise KeyError('x')\ndef ends():\n    sys.exit(7)\n"
+    (tmp_path / "some_factory.py").write_text(body)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GraphMendError, match=f"the factory 'some_factory:{name}' failed: (KeyError|SystemExit)"):
+        load_any_model(factory=f"some_factory:{name}", weights=tmp_path / "w")

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from graphmend import GTrans
 from graphmend.adapters.identity import Identity
 from graphmend.errors import GraphMendError
-from graphmend.io.files import write_safetensors
+from graphmend.io.files import read_safetensors, write_safetensors
 from graphmend.nn import GCN
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
@@ -450,13 +450,23 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         save_file({"x": torch.ones(3)}, path, {"graphmend": header})
         with pytest.raises(GraphMendError, match="incomplete"):
             Patch.load(path)
-    save_file(
-        {"x": torch.ones(3)},
-        path,
-        {"graphmend": json.dumps({**header_of(1), "checksum": 3})},
-    )
+    _, patch, _ = patched()
+    patch.save(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
     with pytest.raises(GraphMendError, match="damaged: its checksum does not fit"):
         Patch.load(path)
+
+
+def test_a_patch_with_a_checksum_of_its_own_is_still_read(tmp_path: Path) -> None:
+    """Such patches were written before all files of ours had one."""
+    path, (data, patch, mended) = tmp_path / "p", patched()
+    patch.save(path)
+    tensors, metadata = read_safetensors(path)
+    header = {**json.loads(metadata["graphmend"]), "checksum": "0123"}
+    save_file(tensors, path, {"graphmend": json.dumps(header)})
+    assert torch.equal(Patch.load(path).apply(data).x, mended.x)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
@@ -493,3 +503,12 @@ def test_a_patch_of_an_older_format_says_so(number: int, tmp_path: Path) -> None
     write_safetensors(path, {"rows": torch.zeros(1)}, {"graphmend": json.dumps({"format": old})})
     with pytest.raises(GraphMendError, match=f"format {old}, this version reads graphmend-patch-6"):
         Patch.load(path)
+
+
+@pytest.mark.parametrize("data", [None, "graph", Data(), Data(x=torch.ones(3, 2))], ids=repr)
+def test_what_is_no_graph_is_refused(data: Any) -> None:
+    _, patch, _ = patched()
+    with pytest.raises(GraphMendError, match="was made for another graph"):
+        patch.apply(data)
+    with pytest.raises(GraphMendError, match="did not make this graph"):
+        patch.revert(data)

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.io.files import digest, read_safetensors
+from graphmend.io.files import read_safetensors, write_safetensors
 from graphmend.results.patch import Patch
-from graphmend.results.patch_file import FORMAT, _signed
+from graphmend.results.patch_file import FORMAT
 from graphs import rng, undirected
 
 Parts = tuple[dict[str, Tensor], dict[str, Any]]
@@ -44,8 +44,7 @@ def parts_of(path: Path, has_weights: bool = True) -> Parts:
 
 
 def write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    header["checksum"] = digest(tensors, _signed(header))
-    save_file({name: value.contiguous() for name, value in tensors.items()}, path, {"graphmend": json.dumps(header)})
+    write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
 
 
 def test_what_is_not_spoilt_is_read(tmp_path: Path) -> None:

@@ -81,5 +81,5 @@ def test_gradients_equal_finite_differences(out: int, nodes: int | None) -> None
 
 @pytest.mark.parametrize("nodes", [0, -1, 2.5, "all"])
 def test_a_number_of_nodes_that_is_none_is_named(nodes: int) -> None:
-    with pytest.raises(GraphMendError, match=f"whole number above 0, or None for all .got {nodes!r}"):
+    with pytest.raises(GraphMendError, match=f"nodes must be a whole number of at least 1 .got {nodes!r}"):
         Entropy(nodes)

@@ -131,10 +131,10 @@ def test_what_it_cannot_work_with_is_named() -> None:
     with pytest.raises(GraphMendError, match=r"4 feature columns but the graph of SLAPS\.fit had 3"):
         SLAPS.fit(Data(x=torch.rand(5, 3), edge_index=torch.tensor([[0, 1], [1, 0]])))(model(), graph())
     for options, message in {
-        ("mask_ratio", 0.0): r"mask_ratio must be in \(0, 1\] \(got 0.0\)",
-        ("epochs", 0): r"epochs must be at least 1 \(got 0\)",
-        ("lr", float("nan")): r"lr must be positive and finite \(got nan\)",
-        ("hidden_channels", 0): r"hidden_channels must be at least 1 \(got 0\)",
+        ("mask_ratio", 0.0): r"mask_ratio must be a number in \(0, 1\] \(got 0.0\)",
+        ("epochs", 0): r"epochs must be a whole number of at least 1 \(got 0\)",
+        ("lr", float("nan")): r"lr must be a finite number above 0 \(got nan\)",
+        ("hidden_channels", 0): r"hidden_channels must be a whole number of at least 1 \(got 0\)",
     }.items():
         with pytest.raises(GraphMendError, match=message):
             SLAPS.fit(training_graph(), **dict([options]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ def test_sums_refuse_what_is_no_surrogate() -> None:
     with pytest.raises(TypeError):
         Contrastive() + 3  # type: ignore[operator]
     for factor in (float("nan"), float("inf")):
-        with pytest.raises(GraphMendError, match="factor must be finite"):
+        with pytest.raises(GraphMendError, match="factor must be a finite number"):
             factor * Contrastive()
 
 
@@ -153,3 +154,9 @@ def test_a_surrogate_of_ones_own_is_one_method() -> None:
     result = GTrans(Norm() + 0.1 * Contrastive(), steps=6, lr_feature=0.1)(gcn, data)
     norms = [step.terms["norm"] for step in result.history]
     assert result.reason is None and norms[-1] < norms[0] and result.engine.shared_features
+
+
+@pytest.mark.parametrize("factor", ["x", None, True, 1j, torch.ones(2), np.ones(2)], ids=repr)
+def test_a_factor_that_is_no_number_is_named(factor: Any) -> None:
+    with pytest.raises(GraphMendError, match="a surrogate's factor must be a finite number"):
+        Contrastive().__mul__(factor)

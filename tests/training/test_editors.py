@@ -178,13 +178,13 @@ def test_editors_learn_to_flip_what_spreads_the_risks(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"views": 1}, "views must be at least 2"),
-        ({"flips": 0}, "flips must be at least 1"),
+        ({"views": 1}, "views must be a whole number of at least 2"),
+        ({"flips": 0}, "flips must be a whole number of at least 1"),
         ({"editor_steps": 0}, "editor_steps"),
-        ({"editor_lr": 0.0}, "editor_lr must be positive"),
-        ({"beta": -1.0}, "beta must be finite"),
-        ({"beta_growth": math.inf}, "beta_growth must be finite"),
-        ({"candidates": 2}, "at least flips"),
+        ({"editor_lr": 0.0}, "editor_lr must be a finite number above 0"),
+        ({"beta": -1.0}, "beta must be a finite number of at least 0"),
+        ({"beta_growth": math.inf}, "beta_growth must be a finite number"),
+        ({"candidates": 2}, "at least 5 .got 2.; flips are chosen among them"),
         ({"candidates": 9, "released": True}, "leave candidates at None"),
     ],
 )

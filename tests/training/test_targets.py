@@ -202,11 +202,11 @@ def test_models_that_do_not_fit() -> None:
     ("name", "options", "message"),
     [
         ("sr_gnn", {"weight": -1.0}, "weight must be finite"),
-        ("dann", {"reversal": math.nan}, "reversal must be finite"),
-        ("uda_gcn", {"entropy": -0.1}, "entropy must be finite"),
-        ("uda_gcn", {"reversal": math.inf}, "reversal must be finite"),
-        ("uda_gcn", {"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
-        ("uda_gcn", {"hidden_channels": 0}, "hidden_channels must be at least 1"),
+        ("dann", {"reversal": math.nan}, "reversal must be a finite number"),
+        ("uda_gcn", {"entropy": -0.1}, "entropy must be a finite number"),
+        ("uda_gcn", {"reversal": math.inf}, "reversal must be a finite number"),
+        ("uda_gcn", {"dropout": 1.0}, r"dropout must be a number in \[0, 1\)"),
+        ("uda_gcn", {"hidden_channels": 0}, "hidden_channels must be a whole number of at least 1"),
     ],
 )
 def test_bad_settings(name: str, options: dict[str, float], message: str) -> None:

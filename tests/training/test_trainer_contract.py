@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -181,8 +183,8 @@ def test_unsuitable_models_and_labels(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": 0.0}, "lr must be positive"),
-        ({"lr": float("nan")}, "lr must be positive"),
+        ({"lr": 0.0}, "lr must be a finite number above 0"),
+        ({"lr": float("nan")}, "lr must be a finite number above 0"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"epochs": 0}, "got 0"),
         ({"optimizer": "sgd"}, "adam, adamw"),
@@ -204,3 +206,36 @@ def test_trainers_by_name() -> None:
     assert isinstance(trainer_of("erm", epochs=3), TRAINERS["erm"])
     with pytest.raises(GraphMendError, match="unknown trainer 'sgd'; choose one of dann, eerm, erm, sr_gnn, uda_gcn"):
         trainer_of("sgd")
+
+
+@trainers
+def test_graphs_that_are_none_are_refused_before_the_first_epoch(name: str) -> None:
+    for change in ({"edge_index": [[0], [1]]}, {"edge_index": torch.ones(3, 4)}, {"x": None}, {"y": torch.zeros(2)}):
+        data = splits()
+        for key, value in change.items():
+            data.val[0][key] = value
+        model = model_for(name)
+        before = states(model)
+        with pytest.raises(GraphMendError):
+            made(name)(model, data)
+        assert equal(before, states(model))
+    with pytest.raises(GraphMendError, match=r"splits must be a graphmend\.datasets\.Splits"):
+        made(name)(model_for(name), [graph(0)])  # type: ignore[arg-type]
+
+
+@trainers
+def test_settings_of_another_type_are_named(name: str) -> None:
+    readable = {field.name: field.type for field in fields(TRAINERS[name]) if field.type in ("int", "float", "bool")}
+    for setting in readable:
+        for bad in ("x", None, 1j, torch.ones(2), [], np.ones(3)):
+            with pytest.raises(GraphMendError, match=rf"'s {setting} must be "):
+                trainer_of(name, **{setting: bad})
+
+
+@trainers
+def test_features_of_another_type_than_the_weights_are_named(name: str) -> None:
+    data = splits()
+    for part in everything(data):
+        part.x = part.x.double()
+    with pytest.raises(GraphMendError, match=r"weights are torch.float32 but x is torch.float64: convert one of them"):
+        made(name)(model_for(name), data)

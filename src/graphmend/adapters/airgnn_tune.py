@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.labelled import accuracy, labelled_nodes
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_numbers, require
 from graphmend.frozen import FrozenGNN
 
 __all__ = ["AirGNNTune"]
@@ -37,8 +37,7 @@ class AirGNNTune(Adapter):
     changes_model = True
 
     def __post_init__(self) -> None:
-        valid = len(self.values) > 0 and all(0 <= value < 1 for value in self.values)
-        require(valid, f"values must be numbers in [0, 1), at least one (got {self.values})")
+        check_fields(self, real_numbers, "values", low=0, below=1)
 
     @torch.no_grad()
     def adapt(self, task: Task) -> Change:

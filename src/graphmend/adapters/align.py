@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.moments import Moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Stopped
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number
 from graphmend.frozen.restore import untouched_rng
 
 __all__ = ["Align", "running_moments"]
@@ -43,9 +42,7 @@ class Align(Adapter):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.strength, Real) and not isinstance(self.strength, bool)
-        require(is_number and 0 < self.strength <= 1, f"strength must be in (0, 1] (got {self.strength!r})")
-        object.__setattr__(self, "strength", float(self.strength))
+        check_fields(self, real_number, "strength", above=0, high=1)
 
     def adapt(self, task: Task) -> Change:
         """Align to the card, or to the running statistics of a batch normalisation."""

@@ -59,11 +59,12 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
     """
     h = first(changed_features(base))
     now = moments(h)
+    least = target.distance(now)
     space = _Coordinates(first, base, weight)
     u = space.stretching()
     inside, shift, gain = torch.zeros_like(u), torch.zeros_like(target.mean), 1.0
     change = space.change(inside, shift)
-    best, least = change, target.distance(now)
+    best = change
     for turn in range(ROUNDS if least >= CLOSE else 0):
         direction = u
         if turn < SMOOTH_ROUNDS:  # columns that vary too little are widened along what neighbourhoods share

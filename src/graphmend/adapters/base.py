@@ -18,9 +18,9 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.engine import MODES, Engine
 from graphmend.engine.memory import check_memory
 from graphmend.engine.report import Report, Stopped
-from graphmend.errors import GraphMendError, listed, require, seed_number
+from graphmend.errors import GraphMendError, one_of, require, seed_number, shown, switch
 from graphmend.frozen import FrozenGNN
-from graphmend.frozen.restore import plain, untouched_rng
+from graphmend.frozen.restore import private, untouched_rng
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph, is_finite
 from graphmend.graph.convert import with_edge_index
@@ -200,8 +200,12 @@ class Adapter(ABC):
         limits = Limits() if limits is None else limits
         require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
         limits.check(data)
-        seed = seed_number(seed)
-        require(mode in MODES, f"unknown mode {mode!r}; choose one of {listed(MODES)}")
+        seed = seed_number("seed", seed)
+        one_of("mode", mode, MODES)
+        switch("progress", progress)
+        require(
+            callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})"
+        )
         if card is not None:
             require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")
             card.check(model, data)
@@ -212,9 +216,8 @@ class Adapter(ABC):
                 "use the same for both",
             )
             card = card.to(data.x.device, data.x.dtype)
-        data = plain(data)
         device = data.x.device
-        with torch.cuda.device_of(data.x):  # type: ignore[no-untyped-call]
+        with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
             generator = torch.Generator(device=device).manual_seed(seed)
             history = History(device, callback, progress)
             task = Task(model, data, limits.to(device), seed, generator, history, mode, card)

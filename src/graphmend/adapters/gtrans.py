@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from graphmend.engine.columns import column_deviations
 from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.engine.report import NoEdgeGradient, Report, Stopped
-from graphmend.errors import listed, positive_number, require, whole_number
+from graphmend.errors import check_fields, one_of, real_number, require, text, whole_number
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
@@ -103,12 +102,10 @@ class GTrans(Adapter):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
-        for name in ("steps", "feature_steps", "edge_steps", "num_samples", "block_size"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        check_fields(self, whole_number, "steps", "feature_steps", "edge_steps", "num_samples", "block_size")
         some = self.steps == 0 or self.feature_steps + self.edge_steps > 0
         require(some, "feature_steps and edge_steps are both 0: there is nothing to learn; set one of them")
-        for name in ("lr_feature", "lr_edge"):
-            object.__setattr__(self, name, positive_number(name, getattr(self, name)))
+        check_fields(self, real_number, "lr_feature", "lr_edge", above=0)
         object.__setattr__(self, "budget", check_budget(self.budget))
         choices_of = {
             "feature_scale": FEATURE_SCALES,
@@ -117,12 +114,9 @@ class GTrans(Adapter):
             "directed": DIRECTED,
         }
         for name, choices in choices_of.items():
-            value = getattr(self, name)
-            require(value in choices, f"unknown {name} {value!r}; choose one of {listed(choices)}")
-        limit = self.time_limit
-        positive = limit is None or (isinstance(limit, Real) and not isinstance(limit, bool) and float(limit) > 0)
-        require(positive, f"time_limit must be a positive number of seconds (got {limit!r})")
-        object.__setattr__(self, "time_limit", None if limit is None else float(limit))
+            one_of(name, getattr(self, name), choices)
+        check_fields(self, text, "embedding", optional=True)
+        check_fields(self, real_number, "time_limit", above=0, optional=True, hint="None is no limit")
 
     def adapt(self, task: Task) -> Change:
         """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""

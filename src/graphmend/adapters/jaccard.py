@@ -10,9 +10,9 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.labelled import accuracy, labelled_nodes
-from graphmend.errors import require
+from graphmend.errors import check_fields, one_of, real_number, real_numbers
 from graphmend.graph.edits import without_edges
-from graphmend.transforms.purifiers.jaccard import Jaccard, edge_similarity
+from graphmend.transforms.purifiers.jaccard import KINDS, edge_similarity
 
 __all__ = ["JaccardFilter"]
 
@@ -41,9 +41,9 @@ class JaccardFilter(Adapter):
     kind: str = "auto"
 
     def __post_init__(self) -> None:
-        require(len(self.thresholds) > 0, "thresholds is empty; give at least one")
-        for threshold in self.thresholds if self.threshold is None else [self.threshold]:
-            Jaccard(threshold, self.kind)  # complains about what is no threshold
+        check_fields(self, real_number, "threshold", low=-1, high=1, optional=True)
+        check_fields(self, real_numbers, "thresholds", low=-1, high=1)
+        one_of("kind", self.kind, KINDS)
 
     @torch.no_grad()
     def adapt(self, task: Task) -> Change:

@@ -11,7 +11,7 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.edges import edge_views, fit, fits_well
 from graphmend.cards.source_card import SourceCard
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number
 
 __all__ = ["Excess", "Purify", "excess_of", "worst_edges"]
 
@@ -48,7 +48,7 @@ class Purify(Adapter):
     strength: float = 1.5
 
     def __post_init__(self) -> None:
-        require(self.strength > 0, f"strength must be positive (got {self.strength})")
+        check_fields(self, real_number, "strength", above=0)
 
     def adapt(self, task: Task) -> Change:
         """Count the edges in excess and cut the worst."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -12,7 +10,7 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.edges import pair_counts
 from graphmend.cards.observation import probabilities
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number, require
 from graphmend.frozen.failures import failures_named
 
 __all__ = ["Reweight", "pair_ratios"]
@@ -46,10 +44,7 @@ class Reweight(Adapter):
     largest: float = 4.0
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.largest, Real) and not isinstance(self.largest, bool)
-        fits = is_number and self.largest >= 1 and math.isfinite(self.largest)
-        require(fits, f"largest must be a number of at least 1 (got {self.largest!r})")
-        object.__setattr__(self, "largest", float(self.largest))
+        check_fields(self, real_number, "largest", low=1)
 
     @torch.no_grad()
     def adapt(self, task: Task) -> Change:
@@ -62,7 +57,7 @@ class Reweight(Adapter):
             "the graph has an edge_weight that the model does not read, so new weights have no place; "
             "remove it with del data.edge_weight",
         )
-        with failures_named(data):
+        with failures_named(task.model, data):
             probability = probabilities(frozen(data.x, edge_index), card.temperature)
         ratios = pair_ratios(card.soft_pairs, pair_counts(probability, edge_index))
         ratios = ratios.clamp(1 / self.largest, self.largest)

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.model_steps import learn
-from graphmend.errors import choose, positive_number, require, whole_number
+from graphmend.errors import check_fields, one_of, real_number, require, whole_number
 from graphmend.surrogates.entropy import Entropy
 
 __all__ = ["Tent"]
@@ -54,11 +54,10 @@ class Tent(Adapter):
     changes_model = True
 
     def __post_init__(self) -> None:
-        choose("statistics", self.statistics, STATISTICS)
-        positive_number("lr", self.lr)
-        whole_number("steps", self.steps, 0)
-        if self.nodes is not None:
-            whole_number("nodes", self.nodes, 1)
+        one_of("statistics", self.statistics, STATISTICS)
+        check_fields(self, real_number, "lr", above=0)
+        check_fields(self, whole_number, "steps")
+        check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
 
     def adapt(self, task: Task) -> Change:
         """Descend along scale and shift."""

@@ -15,9 +15,9 @@ from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, quantiles, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
-from graphmend.errors import require, seed_number
+from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.frozen import FrozenGNN
-from graphmend.frozen.restore import plain
+from graphmend.frozen.restore import plain, private
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
@@ -52,9 +52,8 @@ def card(
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8
     """
-    graphs = [with_edge_index(data) for data in ([train_data] if isinstance(train_data, Data) else train_data)]
-    require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
-    seed = seed_number(seed)
+    graphs = [with_edge_index(data) for data in _listed_graphs(train_data)]
+    seed = seed_number("seed", seed)
     for data in graphs:
         check_graph(data)
         refuse_sampled(data)
@@ -70,10 +69,24 @@ def card(
     seen: list[Observation] = []
     maps: list[Tensor] = []
     for data in graphs:
-        with torch.cuda.device_of(data.x), FrozenGNN(model, data, embedding=embedding, seed=seed) as frozen:  # type: ignore[no-untyped-call]
-            seen.append(observe(frozen, data))
+        with (
+            torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
+            private(data) as own,
+            FrozenGNN(model, own, embedding=embedding, seed=seed) as frozen,
+        ):
+            seen.append(observe(frozen, own))
             maps.append(frozen.first_map)
     return replace(_card(model, graphs, seen, maps, seed), embedding=embedding)
+
+
+def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
+    try:
+        graphs = [train_data] if isinstance(train_data, Data) else list(train_data)
+    except TypeError as error:
+        kind = type(train_data).__name__
+        raise GraphMendError(f"train_data must be a graph or a list of graphs (got {kind})") from error
+    require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
+    return graphs
 
 
 @torch.no_grad()
@@ -81,7 +94,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
     temperature = _temperature(logits, graphs)
-    probability = probabilities(logits, temperature)
+    probability = probabilities(logits, temperature).to(first.dtype)
     classes = probability.argmax(1)
     z_moments = moments(z)
     standard = (z - z_moments.mean) / z_moments.unit
@@ -180,6 +193,7 @@ def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tupl
 
 def _labels(y: Tensor, mask: Tensor, classes: int) -> Tensor | None:
     """One label per node, from a column of labels or from one-hot rows; ``None`` where nodes have several labels."""
+    y = y.double() if y.is_floating_point() else y.long()  # few operations take all types of numbers
     if y.size(1) == 1:
         return y[:, 0]
     rows = y[mask]

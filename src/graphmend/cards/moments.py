@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphmend.errors import require
+
 __all__ = ["Moments", "class_moments", "mixture", "moments"]
 
 _FLOOR = 0.05  # of the mean standard deviation: the least that a column counts with
@@ -30,6 +32,12 @@ class Moments(NamedTuple):
         .. math:: \delta^2 = \tfrac1w \sum_k \Big(\frac{m_k - \mu_k}{\sigma_k}\Big)^2
                   + \tfrac1w \sum_k \Big(\frac{s_k - \sigma_k}{\sigma_k}\Big)^2
         """
+        width, own = other.mean.numel(), self.mean.numel()
+        require(
+            width == own,
+            f"a layer has {width} units on this graph but {own} on the source card; make a card of this model from a "
+            "graph like this one",
+        )
         unit = self.unit
         squares = ((other.mean - self.mean) / unit).square() + ((other.std - self.std) / unit).square()
         return squares.mean()

@@ -40,7 +40,7 @@ class Observation:
 def observe(frozen: FrozenGNN, data: Data, x: Tensor | None = None) -> Observation:
     """Run the model on a graph, or on the same graph with other features, which may be shared features."""
     x = data.x if x is None else x
-    with failures_named(data), frozen.on(data, weights_count=frozen.weights_count):
+    with failures_named(frozen.module, data), frozen.on(data, weights_count=frozen.weights_count):
         first = frozen.first_layer(x, data.edge_index)
         return Observation(first, frozen.embed(x, data.edge_index), frozen(x, data.edge_index))
 

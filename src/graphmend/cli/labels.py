@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, require, shown
 from graphmend.io.files import digest
 from graphmend.results.adaptation import Adaptation
 
 HEADER = ["node", "label"]
+DIGITS = 18  # of the largest number, so that it is one for torch, too
 
 
 def read_labels(path: Path) -> dict[int, int]:
@@ -30,8 +31,8 @@ def read_labels(path: Path) -> dict[int, int]:
         cells = [cell.strip() for cell in row]
         if number == rows[0][0] and [cell.lower() for cell in cells] == HEADER:
             continue
-        said = f"line {number} of {path} is {','.join(row)!r}"
-        whole = len(cells) == 2 and all(cell.isascii() and cell.isdigit() for cell in cells)
+        said = f"line {number} of {path} is {shown(','.join(row))}"
+        whole = len(cells) == 2 and all(cell.isascii() and cell.isdigit() and len(cell) <= DIGITS for cell in cells)
         require(whole, f"{said}; write a node and its label, two whole numbers such as 17,3")
         node, label = map(int, cells)
         require(labels.get(node, label) == label, f"{said}, but node {node} has the label {labels.get(node)} above")

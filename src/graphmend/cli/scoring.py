@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.graph.labels import read_labels
 from graphmend.graph.masks import read_mask
 from graphmend.io.files import first_line
 from graphmend.metrics import scores
@@ -26,15 +26,9 @@ def labelled_nodes(data: Data, name: str, path: Path) -> Tensor:
     mask, y = data.get(name), data.get("y")
     require(mask is not None, f"{path}: the graph has no mask {name!r}; it has {listed(data.keys())}")
     require(y is not None, f"{path}: {name} marks nodes with labels, but the graph has no y")
-    assert y is not None
     nodes = data.x.size(0)
     marked = read_mask(mask, nodes, f"{path}: {name}")
-    one_each = tuple(y.shape) in ((nodes,), (nodes, 1))
-    require(one_each, f"{path}: y must have one label per node, {nodes} in all (got shape {tuple(y.shape)})")
-    labels = y.view(-1)[marked]
-    whole = not labels.is_floating_point() or torch.equal(labels, labels.round())  # false for NaN
-    require(whole, f"{path}: y holds numbers that are no classes in {name}; give whole numbers from 0")
-    lowest = int(labels.min())
+    lowest = int(read_labels(y, nodes, marked, f"{path}: y").min())
     require(lowest >= 0, f"{path}: y holds the label {lowest} in {name}; take unlabelled nodes out of the mask")
     return marked
 

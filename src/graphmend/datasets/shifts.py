@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number, require, seed_number
 from graphmend.graph.checks import check_features, check_graph
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.edits import without_edges
+from graphmend.graph.edits import subgraph, without_edges
 from graphmend.graph.labels import count_classes, read_labels
-from graphmend.graph.numbers import check_real, check_seed
 from graphmend.io.files import Array
 
 __all__ = ["SHIFTS", "ColumnShift", "EdgeSubsample", "LabelShift", "MissingColumns"]
@@ -59,8 +58,8 @@ class LabelShift:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_seed(self)
-        check_real(self, "concentration", 0, above=True, hint="1 is a strong shift")
+        check_fields(self, seed_number, "seed")
+        check_fields(self, real_number, "concentration", above=0, hint="1 is a strong shift")
         if self.shares is not None:
             try:
                 shares = np.asarray(self.shares, dtype=np.float64)
@@ -87,7 +86,7 @@ class LabelShift:
         chosen = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:count] for c, count in enumerate(keep)])
         mask = torch.zeros(len(y), dtype=torch.bool)
         mask[torch.from_numpy(chosen)] = True
-        return data.subgraph(mask.to(data.x.device))
+        return subgraph(data, mask.to(data.x.device))
 
     def _shares(self, counts: Array, rng: np.random.Generator) -> Array:
         classes = len(counts)
@@ -134,10 +133,10 @@ class ColumnShift:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_real(self, "share", 0, 1)
-        check_real(self, "scale", 1)
-        check_real(self, "offset", 0)
-        check_seed(self)
+        check_fields(self, real_number, "share", low=0, high=1)
+        check_fields(self, real_number, "scale", low=1)
+        check_fields(self, real_number, "offset", low=0)
+        check_fields(self, seed_number, "seed")
 
     def __call__(self, data: Data) -> Data:
         """A copy with other features."""
@@ -175,13 +174,17 @@ class MissingColumns:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_real(self, "share", 0, 1)
-        check_real(self, "value", hint="0 stands for missing words")
-        check_seed(self)
+        check_fields(self, real_number, "share", low=0, high=1)
+        check_fields(self, real_number, "value", hint="0 stands for missing words")
+        check_fields(self, seed_number, "seed")
 
     def __call__(self, data: Data) -> Data:
         """A copy with other features."""
         columns, _ = _columns(data, self.share, self.seed)
+        largest = torch.finfo(data.x.dtype).max
+        require(
+            abs(self.value) <= largest, f"value is {self.value}, more than {data.x.dtype} can hold; take a smaller one"
+        )
         return _with_columns(data, columns, torch.full_like(data.x[:, columns], self.value))
 
 
@@ -206,8 +209,8 @@ class EdgeSubsample:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_real(self, "keep", 0, 1)
-        check_seed(self)
+        check_fields(self, real_number, "keep", low=0, high=1)
+        check_fields(self, seed_number, "seed")
 
     def __call__(self, data: Data) -> Data:
         """A copy with fewer edges, in their order."""
@@ -235,7 +238,7 @@ SHIFTS: dict[str, Callable[..., Any]] = {
 
 def _columns(data: Data, share: float, seed: int) -> tuple[Tensor, np.random.Generator]:
     """A random share of the columns, and the generator for whatever is drawn next."""
-    check_features(data.get("x"))
+    check_features(data)
     rng = np.random.default_rng(seed)
     width = data.x.size(1)
     chosen = rng.permutation(width)[: math.floor(share * width + 1e-9)]

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import choose, listed, require
+from graphmend.graph.checks import check_structure
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.labels import read_labels
 from graphmend.graph.masks import read_mask
@@ -66,10 +67,11 @@ class Splits:
             >>> Splits.transductive(data).val[0].mask
             tensor([False,  True, False])
         """
+        data = with_edge_index(data)
+        check_structure(data)
         missing = [name for name in MASKS if data.get(name) is None]
         require(not missing, f"the graph has no {listed(missing)}; set all of {', '.join(MASKS)}")
         masks = [read_mask(data[name], data.num_nodes, name) for name in MASKS]
-        data = with_edge_index(data)
         train, val, test = ([masked(data, mask)] for mask in masks)
         return cls(train, val, test, metric, task, {} if meta is None else meta)
 
@@ -77,6 +79,11 @@ class Splits:
     def parts(self) -> dict[str, list[Data]]:
         """The three lists by name."""
         return {"train": self.train, "val": self.val, "test": self.test}
+
+    def check(self) -> None:
+        """Raise unless all graphs have features and edges that fit each other."""
+        for data in (*self.train, *self.val, *self.test):
+            check_structure(data)
 
     def to(self, device: str | torch.device) -> Splits:
         """The same splits with copies of all graphs on ``device`` (PyG's ``Data.to`` would move these)."""

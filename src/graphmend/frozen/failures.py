@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.engine.report import Stopped
@@ -13,24 +14,42 @@ from graphmend.errors import GraphMendError
 
 __all__ = ["cannot_run", "failures_named", "first_line"]
 
+_CONVERT = {torch.float16: "half", torch.bfloat16: "bfloat16", torch.float32: "float", torch.float64: "double"}
+
 
 @contextmanager
-def failures_named(data: Data) -> Iterator[None]:
-    """Inside, an error of the model becomes a sentence about model and graph."""
+def failures_named(model: nn.Module | None, data: Data) -> Iterator[None]:
+    """Inside, an error of the model becomes a sentence about model and graph.
+
+    Args:
+        model: The model, whose type and device are compared with the graph's, if it is known.
+        data: The graph.
+    """
     try:
         yield
     except (GraphMendError, Stopped, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise GraphMendError(cannot_run(data, error)) from error
+        raise GraphMendError(cannot_run(model, data, error)) from error
 
 
-def cannot_run(data: Data, error: Exception) -> str:
+def cannot_run(model: nn.Module | None, data: Data, error: Exception) -> str:
     """The sentence for a model that does not go with a graph."""
-    return (
-        f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}; "
-        "check feature width, dtype and device"
-    )
+    said = f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}"
+    return f"{said}; {_remedy(model, data, str(error))}"
+
+
+def _remedy(model: nn.Module | None, data: Data, message: str) -> str:
+    x: Tensor = data.x
+    weight = next((p for p in model.parameters() if p.is_floating_point()), x) if model is not None else x
+    if weight.dtype != x.dtype and {weight.dtype, x.dtype} <= set(_CONVERT):
+        remedy = f"data.x = data.x.{_CONVERT[weight.dtype]}() or model.{_CONVERT[x.dtype]}()"
+        return f"its weights are {weight.dtype} but x is {x.dtype}: convert one of them, {remedy}"
+    if weight.device != x.device:
+        return f"its weights are on {weight.device} but x is on {x.device}: move one of them"
+    if "adj_t" in message:
+        return "the graph is given to it with edge_index instead of adj_t, so that edges can change: let it read that"
+    return "check feature width, dtype and device"
 
 
 def first_line(error: Exception) -> str:

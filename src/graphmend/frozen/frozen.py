@@ -17,10 +17,11 @@ from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import caching, sharing_gradients
+from graphmend.engine.engine import MODES
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.tuning import STACKED_ENTRIES
-from graphmend.errors import UnsupportedLayerError, listed, require, seed_number
+from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.frozen.call import Caller
 from graphmend.frozen.edge_weights import Way, filtered
 from graphmend.frozen.embedding import Tap
@@ -28,6 +29,7 @@ from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
 from graphmend.frozen.trials import Trials
 from graphmend.frozen.wiring import signature, wiring_of
+from graphmend.graph.checks import check_structure
 from graphmend.graph.edits import with_more_edges
 
 __all__ = ["FrozenGNN"]
@@ -39,7 +41,8 @@ class FrozenGNN:
     The model is called as ``forward(x, edge_index)``, with ``edge_weight`` or ``edge_attr`` besides, or as
     ``forward(data)``, and returns logits, log-softmax or a single binary logit per node. Use it as a context manager:
     inside, the model is in eval mode without parameter gradients and the global generators are seeded; at the end, also
-    after an exception, model and generators are as they were. The generators belong to the whole process: while a block
+    after an exception, model and generators are as they were. A model that is seen to write into its input is given a
+    copy of it; otherwise it is given your tensors themselves. The generators belong to the whole process: while a block
     is open, other threads that open one, or mend, wait for its end.
 
     Args:
@@ -62,15 +65,21 @@ class FrozenGNN:
         self, model: nn.Module, data: Data, *, embedding: str | None = None, seed: int = 0, mode: str = "auto"
     ) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
-        lazy = listed(name for name, parameter in model.named_parameters() if is_lazy(parameter))
+        tensors = [*model.named_parameters(), *model.named_buffers()]
+        lazy = listed(name for name, tensor in tensors if is_lazy(tensor))
         require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
+        empty = listed(name for name, tensor in tensors if tensor.is_meta)
+        require(not empty, f"the model is on the meta device: {empty} have no values; load its weights first")
+        check_structure(data)
+        embedding = None if embedding is None else text("embedding", embedding)
+        one_of("mode", mode, MODES)
         self.model = model
         inner = getattr(model, "_orig_mod", model)  # torch.compile keeps the original model in this attribute
         self.module: nn.Module = inner  #: the model that is run
         self.stacked_views = False  #: whether views went through the model together
         self._data = plain(data)
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
-        self._embedding, self._seed, self._mode = embedding, seed_number(seed), mode
+        self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -115,7 +124,7 @@ class FrozenGNN:
     def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The output of the first layer before any normalisation or activation, one row per node."""
         forward, source = self._caller(), self._trials.first_layer()
-        with failures_named(self._data):
+        with failures_named(self.module, self._data):
             return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
 
     @property
@@ -182,7 +191,7 @@ class FrozenGNN:
             weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
         """
         forward = self._caller()
-        with failures_named(data):
+        with failures_named(self.module, data):
             if weights_count:
                 with self.on(data, weights_count=True):
                     return self(data.x, data.edge_index)
@@ -295,6 +304,8 @@ class FrozenGNN:
         """The model's output, if it is one row of class scores per node."""
         nodes = self._data.x.size(0)
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes
+        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
         require(fits, f"the model must return one row of class scores per node, {nodes} rows (got {shape}); wrap it")
+        is_dense = out.layout == torch.strided and out.is_floating_point()
+        require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
         return out  # type: ignore[no-any-return]

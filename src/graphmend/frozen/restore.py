@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, listed, require
 
+COPIED_BYTES = 1 << 24  # a graph up to this size is copied in a few milliseconds
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -103,6 +104,28 @@ def plain(data: Data) -> Data:
         if isinstance(data.edge_index, Tensor) and out.edge_index is data.edge_index:
             out.edge_index = data.edge_index.detach()  # a new object: what is known about the edges lasts for one call
     return out
+
+
+@contextmanager
+def private(data: Data) -> Iterator[Data]:
+    """A graph for a model to work on: :func:`plain`, and a copy if it is small, so that ``data`` stays as it is.
+
+    A model that is seen to write into its input gets another copy at every call. One that begins to do so later has
+    spoilt whatever was computed since; that raises an error at the end. To keep a large graph twice only for such a
+    model would cost more than it is worth.
+    """
+    own = plain(data)
+    tensors = {name: value for name, value in own.to_dict().items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in tensors.items() if value.layout == torch.strided and not value.is_nested}
+    if sum(value.numel() * value.element_size() for value in tensors.values()) <= COPIED_BYTES:
+        with torch.inference_mode(False):
+            tensors = {name: value.clone() for name, value in tensors.items()}
+        own.update(tensors)
+    versions = {name: value._version for name, value in tensors.items()}
+    yield own
+    written = listed(name for name, value in tensors.items() if value._version != versions[name])
+    said = f"the model has begun to write into {written} of its input, which it did not do when it was tried"
+    require(not written, f"{said}; make it work on a copy")
 
 
 def _tables(module: nn.Module) -> list[tuple[Any, Any]]:

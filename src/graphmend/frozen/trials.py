@@ -116,7 +116,7 @@ class Trials:
             written = self._written_without_edge_attr(error)
             if written is None:
                 require(not self._runs_with_labels(), LABELS_ARE_KEPT)
-                raise GraphMendError(cannot_run(self.whole, error)) from error
+                raise GraphMendError(cannot_run(self.model, self.whole, error)) from error
             return written
 
     def _runs_with_labels(self) -> bool:
@@ -165,7 +165,8 @@ class Trials:
                 self._way = way
                 break
         if self._way is filtered:  # unless the model has failed altogether
-            self._run_plainly()
+            with torch.no_grad(), untouched_rng(self._seed), failures_named(self.model, self.data):
+                self._logits()
         if reacts:  # otherwise the trials say nothing, and others are made for the next graph
             self.wiring.way = self._way
         return self._way
@@ -176,16 +177,15 @@ class Trials:
     def why_no_edge_weights(self, remedy: str) -> str:
         """The sentence that says what keeps edges from fading in this model."""
         tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
-        with untouched_rng(self._seed):
-            general = why_no_way_can_work(self.model, lambda: self.forward(self.frozen.fresh(self.data)))
+        with untouched_rng(self._seed), failures_named(self.model, self.data):
+            general = why_no_way_can_work(self.model, self._logits)
         if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer stands in the way as well
             return f"edges cannot be learned through {type(self.model).__name__} ({general}); {remedy}"
         return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
-    @torch.no_grad()
-    def _run_plainly(self) -> None:
-        with untouched_rng(self._seed), failures_named(self.data):
-            self.forward(self.frozen.fresh(self.data))
+    def _logits(self) -> Tensor:
+        with self.frozen.on(self.data):
+            return self.frozen.checked_logits(self.forward(self.frozen.fresh(self.data)))
 
     @torch.no_grad()
     def reads_weights(self) -> bool:
@@ -272,7 +272,7 @@ class Trials:
             graph.x = x
             return self.forward(self.frozen.fresh(graph))
 
-        with untouched_rng(self._seed), failures_named(self.data):
+        with untouched_rng(self._seed), failures_named(self.model, self.data):
             found = find_first_layer(self.model, run, self.data.x)
         findings = self._findings if found.is_sure else self._own
         findings.first_layer = found

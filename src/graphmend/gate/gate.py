@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.errors import check_fields, text
 from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
@@ -37,10 +38,13 @@ class Gate(Adapter):
 
     embedding: str | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self, text, "embedding", optional=True)
+
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
         log = Log()
-        with failures_named(task.data):
+        with failures_named(task.model, task.data):
             finding = self._ask(task, log)
         change = finding.change
         change.logits = finding.logits if not finding.menders else change.logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -9,20 +10,30 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.errors import require
+from graphmend.errors import require, shown
+from graphmend.graph.edits import edge_attribute_names
 from graphmend.graph.tensors import check_dense, check_floats
 
 
 def check_graph(data: Data) -> None:
-    """Raise :class:`~graphmend.GraphMendError` unless ``data`` is a graph with finite features and valid edges."""
-    require(isinstance(data, Data), f"the graph must be a torch_geometric.data.Data (got {type(data).__name__})")
-    x, edge_index = data.get("x"), data.get("edge_index")
-    check_features(x)
+    """Raise :class:`~graphmend.GraphMendError` unless ``data`` is a graph with finite features and some valid edges."""
+    check_structure(data)
+    check_finite(data.x)
+    edges, weight = data.edge_index.size(1), data.get("edge_weight")
+    require(edges > 0, "the graph has no edges; there is nothing to pass messages over, so nothing to mend")
+    is_sound = weight is None or bool(torch.isfinite(weight).all())
+    require(is_sound, "edge_weight holds non-finite values; replace or drop those edges")
+
+
+def check_structure(data: Data) -> None:
+    """Raise unless ``data`` is a graph whose attributes fit each other; what the features are is not looked at."""
+    check_features(data)
+    x, edge_index = data.x, data.get("edge_index")
     nodes = x.size(0)
     stored = data._store.get("num_nodes")
     require(
-        stored is None or stored == nodes,
-        f"x has {nodes} rows but num_nodes is {stored}; give one feature row per node",
+        stored is None or (isinstance(stored, Integral) and stored == nodes),
+        f"x has {nodes} rows but num_nodes is {shown(stored)}; give one feature row per node",
     )
     check_edges(edge_index, nodes)
     require(
@@ -41,15 +52,30 @@ def check_graph(data: Data) -> None:
         y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
         f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node",
     )
+    if y is not None:
+        check_dense(y, "y")
+        require(not y.is_complex(), f"y holds complex numbers ({y.dtype}); give classes")
+    edges = edge_index.size(1)
+    given = isinstance(data.get("edge_attr"), Tensor) and data.edge_attr.dim() > 0
+    for name in {*edge_attribute_names(data), *(["edge_attr"] if given else [])}:
+        check_dense(data[name], name)
+        rows = data[name].size(0)
+        require(rows == edges, f"{name} has {rows} rows but there are {edges} edges; give one per edge")
 
 
-def check_features(x: Any) -> None:
-    """Features: a finite, floating-point ``(N, F)`` tensor with N > 0."""
+def check_features(data: Data) -> None:
+    """Raise unless ``data`` is a graph with features, a floating-point ``(N, F)`` tensor with N > 0 and F > 0."""
+    require(isinstance(data, Data), f"the graph must be a torch_geometric.data.Data (got {type(data).__name__})")
+    x = data.get("x")
     require(isinstance(x, Tensor), f"the graph has no feature tensor x (got {type(x).__name__}); set data.x")
     check_floats(x, "x")
     require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)})")
     require(x.size(0) > 0, "the graph is empty: x has no rows; pass a graph with at least one node")
     require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
+
+
+def check_finite(x: Tensor) -> None:
+    """Raise unless all entries are finite; the message names the first that is not."""
     if not is_finite(x):
         finite = torch.isfinite(x)
         row, column = (int(i) for i in (~finite).nonzero()[0])
@@ -63,7 +89,7 @@ def is_finite(x: Tensor) -> bool:
 
 
 def check_edges(edge_index: Any, nodes: int) -> None:
-    """Edges: a long ``(2, E)`` tensor with E > 0 and all ends in ``[0, nodes)``."""
+    """Edges: a long ``(2, E)`` tensor with all ends in ``[0, nodes)``."""
     kind = type(edge_index).__name__
     require(isinstance(edge_index, Tensor), f"the graph has no edge_index tensor (got {kind}); set data.edge_index")
     check_dense(edge_index, "edge_index")
@@ -73,8 +99,9 @@ def check_edges(edge_index: Any, nodes: int) -> None:
         edge_index.dtype == torch.long,
         f"edge_index must be torch.int64 (got {edge_index.dtype}); convert it with edge_index.long()",
     )
-    require(shape[1] > 0, "the graph has no edges; there is nothing to pass messages over, so nothing to mend")
-    low, high = int(edge_index.min()), int(edge_index.max())
+    if shape[1] == 0:
+        return
+    low, high = (int(end) for end in torch.aminmax(edge_index))
     bad = low if low < 0 else high
     require(
         low >= 0 and high < nodes,
@@ -83,14 +110,13 @@ def check_edges(edge_index: Any, nodes: int) -> None:
 
 
 def check_weight(weight: Any, edges: int) -> None:
-    """Edge weights: a finite floating-point tensor of one value per edge."""
+    """Edge weights: a floating-point tensor of one value per edge."""
     require(isinstance(weight, Tensor), f"edge_weight must be a tensor (got {type(weight).__name__})")
     check_floats(weight, "edge_weight")
     require(
         tuple(weight.shape) == (edges,),
         f"edge_weight has shape {tuple(weight.shape)} but there are {edges} edges; give one weight per edge",
     )
-    require(bool(torch.isfinite(weight).all()), "edge_weight holds non-finite values; replace or drop those edges")
 
 
 def check_no_duplicates(adjacency: Adjacency) -> None:

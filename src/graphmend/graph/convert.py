@@ -58,18 +58,18 @@ def _set_edges(data: Data, matrix: Any, name: str) -> None:
         f"{name} must be a sparse matrix in COO, CSR or CSC (got {kind}); set data.edge_index, which "
         "torch_geometric.utils.dense_to_sparse makes from a dense matrix",
     )
+    shape = tuple((matrix.shape if isinstance(matrix, Tensor) else matrix.sizes())[:2])
+    x = data.get("x")
+    nodes = x.size(0) if isinstance(x, Tensor) and x.dim() > 0 else shape[0]
+    require(shape == (nodes, nodes), f"{name} has shape {shape}, but there are {nodes} nodes; give it a row per node")
     if isinstance(matrix, Tensor):
-        shape = tuple(matrix.shape[:2])
         require(
             not matrix.is_meta, f"{name} is on the meta device, where tensors have no values; load its values first"
         )
         matrix = matrix.detach().to_sparse(layout=torch.sparse_coo).coalesce()
+        ends, values = matrix.indices(), matrix.values()  # PyG's to_edge_index counts as a write into it
     else:
-        shape = tuple(matrix.sizes()[:2])
-    x = data.get("x")
-    nodes = x.size(0) if isinstance(x, Tensor) and x.dim() > 0 else shape[0]
-    require(shape == (nodes, nodes), f"{name} has shape {shape}, but there are {nodes} nodes; give it a row per node")
-    ends, values = to_edge_index(matrix)
+        ends, values = to_edge_index(matrix)
     data.edge_index = ends.flip(0)
     if values.dim() > 1:
         data.edge_attr = values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -20,6 +21,7 @@ __all__ = [
     "reordered",
     "sample",
     "set_edge_attribute",
+    "subgraph",
     "with_edge_changes",
     "with_more_edges",
     "without_edges",
@@ -133,7 +135,22 @@ def sample(data: Data) -> Data:
     nodes[data.edge_index[:, chosen].reshape(-1)] = True
     source, target = data.edge_index
     nodes[source[source == target][:1]] = True  # a self-loop, if there are any
-    return data.subgraph(nodes)
+    return subgraph(data, nodes)
+
+
+def subgraph(data: Data, nodes: Tensor) -> Data:
+    """The subgraph of the nodes in a mask; PyG's own takes lists and tensors, but no arrays."""
+    plain, number = copy.copy(data), data.x.size(0)
+    arrays = {name: value for name, value in data.to_dict().items() if isinstance(value, np.ndarray)}
+    for name in arrays:
+        del plain[name]
+    out, kept = plain.subgraph(nodes), nodes.cpu().numpy()
+    source, target = data.edge_index
+    sequences, edges = edge_sequences(data), (nodes[source] & nodes[target]).cpu().numpy()
+    for name, value in arrays.items():
+        of_edges, of_nodes = name in sequences, value.shape[:1] == (number,)
+        out[name] = value[edges] if of_edges else value[kept] if of_nodes else value
+    return out
 
 
 def reordered(data: Data, order: Tensor) -> Data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.errors import as_float, require, shown
 from graphmend.graph.masks import read_mask
+from graphmend.graph.tensors import check_dense
 
 MASKS = {
     "frozen_nodes": "node",
@@ -52,6 +54,15 @@ class Limits:
 
     def __post_init__(self) -> None:
         self._read_masks({})
+        for name in ("minimum", "maximum"):
+            bound = getattr(self, name)
+            if isinstance(bound, Tensor):
+                check_dense(bound, f"limits.{name}")
+            elif bound is not None:
+                number = as_float(bound)
+                wanted = "a number or a tensor of one per column"
+                require(not math.isnan(number), f"limits.{name} must be {wanted} (got {shown(bound)})")
+                object.__setattr__(self, name, number)
 
     def _read_masks(self, sizes: dict[str, int]) -> None:
         for name, of in MASKS.items():
@@ -66,13 +77,16 @@ class Limits:
         self._read_masks({"node": nodes, "column": columns, "edge": data.edge_index.size(1)})
         for name in ("minimum", "maximum"):
             bound = getattr(self, name)
-            fits = bound is None or isinstance(bound, int | float | Tensor)
             if isinstance(bound, Tensor):
                 fits = tuple(bound.shape) in ((), (columns,)) and not bound.is_complex()
-            require(fits, f"limits.{name} must be a number or one per column, {columns} (got {_shape(bound)})")
+                got = f"{bound.dtype} of shape {tuple(bound.shape)}"
+                require(fits, f"limits.{name} must be a number or one per column, {columns} (got {got})")
         low, high = self._bound(self.minimum, -torch.inf, columns), self._bound(self.maximum, torch.inf, columns)
         possible = bool((low < torch.inf).all() and (high > -torch.inf).all())  # not for NaN
-        require(possible, f"limits.minimum and limits.maximum must be numbers (got {self.minimum}, {self.maximum})")
+        require(
+            possible,
+            f"limits.minimum and limits.maximum must be numbers (got {shown(self.minimum)}, {shown(self.maximum)})",
+        )
         require(bool((low <= high).all()), "limits.minimum lies above limits.maximum; swap them")
         if self.binary is not None:
             fits = bool(((low <= 0) & (high >= 1))[self.binary.cpu()].all())
@@ -132,7 +146,3 @@ class Limits:
 
 def _bound_of(bound: Tensor | float, x: Tensor) -> Any:
     return bound.to(x.dtype) if isinstance(bound, Tensor) else bound
-
-
-def _shape(value: object) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)

@@ -14,7 +14,8 @@ from torch_geometric.data.storage import GlobalStorage
 
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.graph.checks import check_graph
-from graphmend.io.array_graphs import npz_can_hold, read_npz, write_npz
+from graphmend.graph.convert import with_edge_index
+from graphmend.io.array_graphs import TYPES, npz_can_hold, read_npz, write_npz
 from graphmend.io.files import check_file
 from graphmend.io.torch_graphs import read_torch, torch_can_hold, write_torch
 
@@ -48,7 +49,7 @@ def load_graph(path: str | Path) -> Data:
     Args:
         path: An ``.npz`` with ``x`` (nodes x features) and ``edge_index`` (2 x edges), and optionally ``edge_weight``,
             ``y`` and any further arrays such as ``train_mask``; or a ``.pt`` or ``.pth`` with a PyG ``Data`` of tensors
-            and plain values, written by ``torch.save``.
+            and plain values, written by ``torch.save``, whose edges may also be in a sparse ``adj_t``.
 
     Example:
         >>> import tempfile, torch
@@ -67,6 +68,7 @@ def load_graph(path: str | Path) -> Data:
         _check_name(path, name)
         data[name] = _node_count(path, value) if name == "num_nodes" else value
     try:
+        data = with_edge_index(data)
         check_graph(data)
     except GraphMendError as error:
         raise GraphMendError(f"{path}: {error}") from error
@@ -114,7 +116,7 @@ def _node_count(path: Path, value: Any) -> int:
 
 def _as_stored(value: Any) -> Any:
     """A tensor as a file should have it: plain, on the CPU, and without the rest of what it is a view of."""
-    if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.is_quantized:
+    if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.dtype not in TYPES.values():
         return value
     plain = value.detach().cpu()
     if plain.layout != torch.strided:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphmend.errors import require
+from graphmend.errors import require, whole_number
 
 __all__ = ["central_moment_discrepancy", "cmd"]
 
@@ -33,7 +33,7 @@ def central_moment_discrepancy(u: Tensor, v: Tensor, moments: int = 5) -> Tensor
     fits = u.dim() == v.dim() == 2 and u.size(1) == v.size(1)
     require(fits, f"cmd compares two matrices with the same number of columns (got {shapes})")
     require(u.size(0) > 0 and v.size(0) > 0, f"cmd needs at least one row in each matrix (got {shapes})")
-    require(isinstance(moments, int) and moments >= 1, f"moments must be a whole number above 0 (got {moments!r})")
+    moments = whole_number("moments", moments, 1)
     mean_u, mean_v = u.mean(0), v.mean(0)
     distance: Tensor = torch.linalg.vector_norm(mean_u - mean_v)
     power_u, power_v = u, v = u - mean_u, v - mean_v

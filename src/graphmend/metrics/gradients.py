@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
-from graphmend.errors import listed, require
+from graphmend.errors import one_of, seed_number
 from graphmend.frozen import FrozenGNN
-from graphmend.frozen.restore import plain
+from graphmend.frozen.restore import private
 from graphmend.graph.checks import check_graph
+from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
+from graphmend.graph.labels import read_labels
 from graphmend.graph.masks import read_mask
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.surrogates import Surrogate, surrogate_of
@@ -61,20 +63,19 @@ def gradient_correlation(
         >>> abs(gradient_correlation(GCN(3, 8, 2), data, "contrastive", torch.arange(9) % 2)) <= 1.0
         True
     """
+    data = with_edge_index(data)
     check_graph(data)
-    require(of in OF, f"unknown of {of!r}; choose one of {listed(OF)}")
-    nodes = data.x.size(0)
-    require(y.numel() == nodes, f"y must have one label per node (got {y.numel()} labels for {nodes} nodes)")
+    one_of("of", of, OF)
+    seed, nodes = seed_number("seed", seed), data.x.size(0)
     counted = torch.ones(nodes, dtype=torch.bool) if mask is None else read_mask(mask, nodes)
-    data, loss = plain(data), surrogate_of(surrogate)
-    device = data.x.device
-    counted, labels = counted.to(device), y.reshape(-1).to(device)
-    with FrozenGNN(model, data, embedding=embedding, seed=seed) as frozen:
+    loss, device = surrogate_of(surrogate), data.x.device
+    counted, labels = counted.to(device), read_labels(y, nodes, counted).to(device)
+    with private(data) as data, FrozenGNN(model, data, embedding=embedding, seed=seed) as frozen:
         graph, variables = _variables(frozen, data, of)
         loss = loss.prepare(frozen, data, seed)
         generator = torch.Generator(device=device).manual_seed(seed)
         logits = frozen(graph.x, graph.edge_index, graph.get("edge_weight"))
-        test = _gradient(negative_log_likelihood(logits[counted], labels[counted]), variables)
+        test = _gradient(negative_log_likelihood(logits[counted], labels), variables)
         return _cosine(test, _gradient(loss(frozen, graph, generator), variables))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.graph.labels import check_classes, read_labels
 from graphmend.graph.masks import read_mask
+from graphmend.graph.tensors import FLOATS, check_dense
 
 __all__ = ["METRICS", "predictions", "score", "scores"]
 
@@ -32,6 +33,7 @@ def predictions(logits: Tensor) -> Tensor:
             which is class 1 where it is above 0.
     """
     _check_shape(logits)
+    logits = logits if logits.dtype in FLOATS else logits.double()
     return logits.argmax(dim=-1) if _is_multi(logits) else (logits.reshape(-1) > 0).long()
 
 
@@ -98,7 +100,10 @@ def _is_multi(logits: Tensor) -> bool:
     return logits.dim() == 2 and logits.size(1) > 1
 
 
-def _check_shape(logits: Tensor) -> None:
+def _check_shape(logits: Any) -> None:
+    require(isinstance(logits, Tensor), f"logits must be a tensor of one row per node (got {type(logits).__name__})")
+    check_dense(logits, "logits")
+    require(not logits.is_complex(), f"logits must be real numbers (got {logits.dtype})")
     good = logits.dim() == 1 or (logits.dim() == 2 and logits.size(1) >= 1)
     require(good, f"logits must have shape (N, classes) or (N,) (got {tuple(logits.shape)}); pass one row per node")
 

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.frozen import FrozenGNN
+from graphmend.frozen.restore import private
 from graphmend.graph.checks import check_graph
 from graphmend.graph.masks import read_mask
 from graphmend.metrics.scores import score
@@ -56,5 +57,5 @@ def transfer(
 
 def _score(model: nn.Module, data: Data, metric: str, mask: Tensor | None) -> float:
     chosen = None if mask is None else read_mask(mask, data.x.size(0))
-    with FrozenGNN(model, data) as frozen:
-        return score(metric, frozen.predict(data), data.y, chosen)
+    with private(data) as own, FrozenGNN(model, own) as frozen:
+        return score(metric, frozen.predict(own), data.y, chosen)

@@ -146,7 +146,7 @@ def _made_by(factory: str) -> nn.Module:
     sys.path.insert(0, here)
     try:
         function: Any = getattr(importlib.import_module(module_name), function_name, None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GraphMendError(
             f"cannot import {module_name!r} for the factory: {type(error).__name__}: {error}"
         ) from error
@@ -155,7 +155,7 @@ def _made_by(factory: str) -> nn.Module:
     require(callable(function), f"the module {module_name!r} has no function {function_name!r}")
     try:
         model: nn.Module = function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GraphMendError(f"the factory {factory!r} failed: {type(error).__name__}: {error}") from error
     require(isinstance(model, nn.Module), f"the factory {factory!r} returned a {type(model).__name__}, not a model")
     return model

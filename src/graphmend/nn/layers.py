@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import cached
 from graphmend.engine.propagation import Propagation, gcn_norm
-from graphmend.errors import require
+from graphmend.errors import READERS, GraphMendError, real_number, whole_number
 
 P = ParamSpec("P")
 Self = TypeVar("Self", bound=nn.Module)
@@ -29,23 +29,40 @@ def keeps_config(init: Callable[Concatenate[Self, P], None]) -> Callable[Concate
     def wrapped(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        config = dict(list(bound.arguments.items())[1:])
-        check_config(config)
+        config = checked_config(dict(list(bound.arguments.items())[1:]), signature)
         object.__setattr__(self, "config", config)
-        init(self, *args, **kwargs)
+        bound.arguments.update(config)
+        try:
+            init(*bound.args, **bound.kwargs)
+        except (RuntimeError, MemoryError) as error:  # on a CPU, torch has no type for it
+            if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
+                raise
+            sizes = {name: value for name, value in config.items() if name.endswith("channels")}
+            raise GraphMendError(
+                f"a network of this size does not fit into the memory ({sizes}); take a smaller one"
+            ) from error
 
     return wrapped
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Reject sizes no network can have."""
+def checked_config(config: dict[str, Any], signature: inspect.Signature) -> dict[str, Any]:
+    """The arguments as plain numbers, after a check of their types and of sizes that no network can have."""
     for name, value in config.items():
         if name.endswith("channels") or name in ("hops", "heads", "k", "walks", "walk_length"):
-            require(value >= 1, f"{name} must be at least 1 (got {value})")
-    layers, dropout, alpha = config["num_layers"], config["dropout"], config.get("alpha", 0.0)
-    require(layers >= 2, f"num_layers must be at least 2, so that there is a hidden layer to embed with (got {layers})")
-    require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1) (got {dropout})")
-    require(0.0 <= alpha <= 1.0, f"alpha must be in [0, 1] (got {alpha})")
+            whole_number(name, value, 1)
+    whole_number("num_layers", config["num_layers"], 2, hint="there must be a hidden layer to embed with")
+    real_number("dropout", config["dropout"], low=0, below=1)
+    real_number("alpha", config.get("alpha", 0.0), low=0, high=1)
+    return {name: READERS.get(_annotation(signature, name), _as_it_is)(name, value) for name, value in config.items()}
+
+
+def _annotation(signature: inspect.Signature, name: str) -> str:
+    annotation = signature.parameters[name].annotation
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _as_it_is(name: str, value: Any) -> Any:
+    return value
 
 
 def batch_norms(count: int, channels: int, batch_norm: bool) -> nn.ModuleList:

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.engine.report import Report
-from graphmend.errors import require
+from graphmend.errors import require, whole_number
 from graphmend.results.comparison import Comparison, compare
 from graphmend.results.display import html_table, text_lines
 from graphmend.results.frames import frame, node_columns
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch
 from graphmend.results.plot import plot
-from graphmend.results.questions import Alternative, class_number, nodes_to_ask, poll, predicted
+from graphmend.results.questions import Alternative, class_number, labels_in_order, nodes_to_ask, poll, predicted
 from graphmend.results.rebase import rebase
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
@@ -152,7 +152,7 @@ class Adaptation:
         Args:
             number: How many at most.
         """
-        require(isinstance(number, int) and number > 0, f"number must be a whole number above 0 (got {number!r})")
+        number = whole_number("number", number, 1)
         if self.alternative is None:
             return torch.empty(0, dtype=torch.long, device=self.logits.device)
         return nodes_to_ask(*self._old_and_new(self.alternative), number)
@@ -171,7 +171,7 @@ class Adaptation:
         old, new = self._old_and_new(self.alternative)
         known = dict(labels) if isinstance(labels, Mapping) else None
         if known is None:
-            values = torch.as_tensor(labels).view(-1).tolist()
+            values = labels_in_order(labels)
             require(len(values) > 0, "labels is empty; give the labels of result.questions()")
             nodes = self.questions(len(values)).tolist()
             fits = len(nodes) == len(values)

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
-from graphmend.graph.checks import is_finite
+from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
 from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
@@ -114,6 +114,7 @@ class Patch:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
         data = with_edge_index(data)
         otherwise = "was made for another graph; apply it to the graph it came from"
+        self._require_graph(data, otherwise)
         _require_same(fingerprint_of(data), self.before, otherwise)
         require(self._fits_original(data), f"this patch (graph {self.before[:12]}) {otherwise}")
         out = self._apply(data, self._flip(data.x))
@@ -126,6 +127,7 @@ class Patch:
     def revert(self, data: Data) -> Data:
         """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
         otherwise = "did not make this graph; revert it on the graph that apply returned"
+        self._require_graph(data, otherwise)
         require(self._fits(data), f"this patch (graph {self.before[:12]}) {otherwise}")
         out = copy.copy(data)
         out.x = self._flip(data.x)
@@ -144,6 +146,12 @@ class Patch:
         _require_same(fingerprint_of(out, self.removed_attributes), self.before, otherwise)
         self._put_sequences_back(out, ~old.cpu().numpy(), otherwise)
         return out
+
+    def _require_graph(self, data: Data, otherwise: str) -> None:
+        try:
+            check_structure(data)
+        except GraphMendError as error:
+            raise GraphMendError(f"this patch (graph {self.before[:12]}) {otherwise} ({error})") from error
 
     def _put_sequences_back(self, out: Data, is_removed: Any, otherwise: str) -> None:
         bounds = edge_bounds(out)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmend.errors import require
+from graphmend.errors import GraphMendError, require, shown
 from graphmend.results.patch import Patch
 
 __all__ = ["Alternative", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
@@ -83,13 +83,23 @@ def predicted(logits: Tensor) -> Tensor:
     return logits.argmax(1) if logits.dim() == 2 and logits.size(1) > 1 else (logits.reshape(-1) > 0).long()
 
 
+def labels_in_order(labels: Any) -> list[Any]:
+    """Labels without their nodes, from a tensor, an array or a list."""
+    try:
+        values: list[Any] = torch.as_tensor(labels).reshape(-1).tolist()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        wanted = "classes by node, or a tensor of classes in the order of result.questions()"
+        raise GraphMendError(f"labels must be {wanted} (got {shown(labels)})") from error
+    return values
+
+
 def class_number(label: Any, classes: int) -> int:
     """A label as a whole number, after a check that it is one and that there is such a class."""
     try:
         number: int | None = int(label)
     except (TypeError, ValueError, OverflowError):
         number = None
-    require(number is not None and bool(number == label), f"labels must be whole numbers (got {label!r})")
+    require(number is not None and bool(number == label), f"labels must be whole numbers (got {shown(label)})")
     assert number is not None
     require(0 <= number < classes, f"there is no class {number}; the classes are 0 to {classes - 1}")
     return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
 from graphmend.engine.ops import at_least_single
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number, require, whole_number
 from graphmend.frozen.restore import untouched_rng
 from graphmend.surrogates.base import Surrogate
 from graphmend.surrogates.info_nce import info_nce
@@ -77,15 +76,11 @@ class ADGCL(Surrogate):
     networks: Placed[_Networks] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        weight = self.regularisation
-        require(weight >= 0 and math.isfinite(weight), f"regularisation must not be negative (got {weight})")
-        for name in ("temperature", "lr"):
-            value = getattr(self, name)
-            require(value > 0 and math.isfinite(value), f"ADGCL's {name} must be positive and finite (got {value})")
-        for name, least in {"batch_size": 2, "hidden_channels": 1, "steps": 0}.items():
-            value = getattr(self, name)
-            is_number = isinstance(value, int) and value >= least
-            require(is_number, f"ADGCL's {name} must be a whole number of at least {least} (got {value!r})")
+        check_fields(self, real_number, "regularisation", low=0)
+        check_fields(self, real_number, "temperature", "lr", above=0)
+        check_fields(self, whole_number, "batch_size", low=2)
+        check_fields(self, whole_number, "hidden_channels", low=1)
+        check_fields(self, whole_number, "steps")
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> ADGCL:
         """This loss with view learner and head trained on a graph; itself, if they are there already.

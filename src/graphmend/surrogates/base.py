@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
-from graphmend.errors import require
+from graphmend.errors import real_number, require
 
 __all__ = ["Backbone", "Custom", "Scaled", "Sum", "Surrogate", "embed_views"]
 
@@ -60,7 +59,7 @@ class Surrogate(ABC):
         return Sum((self, other)) if isinstance(other, Surrogate) else NotImplemented
 
     def __mul__(self, factor: float) -> Surrogate:
-        return Scaled(float(factor), self)
+        return Scaled(factor, self)
 
     __rmul__ = __mul__
 
@@ -100,7 +99,7 @@ class Scaled(Surrogate):
     part: Surrogate
 
     def __post_init__(self) -> None:
-        require(math.isfinite(self.factor), f"a surrogate's factor must be finite (got {self.factor})")
+        object.__setattr__(self, "factor", real_number("a surrogate's factor", self.factor))
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Scaled:
         """The prepared part, scaled."""

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone, View
 from graphmend.engine.cosine import mean_cosines
+from graphmend.errors import require, shown
 from graphmend.surrogates.base import Surrogate, embed_views
 from graphmend.transforms.views.drop_edge import DropEdge
 from graphmend.transforms.views.shuffle import Shuffle
@@ -35,6 +36,12 @@ class Contrastive(Surrogate):
     """
 
     view: View = field(default_factory=DropEdge)
+
+    def __post_init__(self) -> None:
+        remedy = "pass one of graphmend.transforms.VIEWS, such as DropEdge(0.1)"
+        require(
+            callable(self.view), f"Contrastive's view must be a function of a graph (got {shown(self.view)}); {remedy}"
+        )
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``pull`` and ``push``."""

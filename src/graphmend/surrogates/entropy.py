@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
-from graphmend.errors import require
+from graphmend.errors import check_fields, whole_number
 from graphmend.surrogates.base import Surrogate
 
 __all__ = ["Entropy"]
@@ -37,8 +37,7 @@ class Entropy(Surrogate):
     nodes: int | None = None
 
     def __post_init__(self) -> None:
-        is_number = self.nodes is None or (isinstance(self.nodes, int) and self.nodes >= 1)
-        require(is_number, f"Entropy's nodes must be a whole number above 0, or None for all (got {self.nodes!r})")
+        check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``entropy``."""

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.neighbours import spmm
+from graphmend.errors import check_fields, switch
 from graphmend.surrogates.base import Surrogate
 from graphmend.surrogates.rows import unit_rows
 
@@ -39,6 +40,9 @@ class Reconstruction(Surrogate):
     """
 
     weighted: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, switch, "weighted")
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``reconstruction``."""

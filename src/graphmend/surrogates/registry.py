@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError, choose, require
+from graphmend.errors import GraphMendError, choose, require, shown
 from graphmend.surrogates.adgcl import ADGCL
 from graphmend.surrogates.base import Backbone, Custom, Surrogate
 from graphmend.surrogates.contrastive import Contrastive
@@ -45,4 +45,6 @@ def surrogate_of(spec: Surrogate | str | Callable[[Backbone, Data], Tensor]) -> 
         return surrogate_class(spec)()
     if callable(spec):
         return Custom(spec)
-    raise GraphMendError(f"a surrogate is a Surrogate, a name or a function (model, data) -> scalar (got {spec!r})")
+    raise GraphMendError(
+        f"a surrogate is a Surrogate, a name or a function (model, data) -> scalar (got {shown(spec)})"
+    )

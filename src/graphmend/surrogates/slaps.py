@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number, require, seed_number, switch, whole_number
 from graphmend.frozen.restore import plain, untouched_rng
 from graphmend.graph.checks import check_graph
 from graphmend.surrogates.base import Surrogate
@@ -74,7 +73,8 @@ class SLAPS(Surrogate):
             isinstance(self.autoencoder, Placed),
             f"SLAPS needs an auto-encoder that has seen the training graph (got {kind}); use SLAPS.fit(train_data)",
         )
-        require(0.0 < self.mask_ratio <= 1.0, f"SLAPS's mask_ratio must be in (0, 1] (got {self.mask_ratio})")
+        check_fields(self, real_number, "mask_ratio", above=0, high=1)
+        check_fields(self, switch, "denoise")
 
     @classmethod
     def fit(
@@ -103,10 +103,9 @@ class SLAPS(Surrogate):
             seed: Seed of the initial weights and the noise; the global random generators are restored afterwards.
         """
         check_graph(train_data)
-        require(0.0 < mask_ratio <= 1.0, f"mask_ratio must be in (0, 1] (got {mask_ratio})")
-        require(hidden_channels >= 1, f"hidden_channels must be at least 1 (got {hidden_channels})")
-        require(epochs >= 1, f"epochs must be at least 1 (got {epochs})")
-        require(lr > 0 and math.isfinite(lr), f"lr must be positive and finite (got {lr})")
+        mask_ratio = real_number("mask_ratio", mask_ratio, above=0, high=1)
+        hidden_channels, epochs = whole_number("hidden_channels", hidden_channels, 1), whole_number("epochs", epochs, 1)
+        lr, seed, denoise = real_number("lr", lr, above=0), seed_number("seed", seed), switch("denoise", denoise)
         data = plain(train_data)
         with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
             net = AutoEncoder(data.x.size(1), hidden_channels).to(data.x.device, data.x.dtype)

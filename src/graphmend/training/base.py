@@ -7,7 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -16,7 +16,18 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.datasets.splits import Splits, node_labels, node_mask
-from graphmend.errors import GraphMendError, choose, require
+from graphmend.errors import (
+    READERS,
+    GraphMendError,
+    check_fields,
+    choose,
+    real_number,
+    require,
+    seed_number,
+    switch,
+    whole_number,
+)
+from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import untouched_rng
 from graphmend.metrics.scores import score
 from graphmend.progress import track
@@ -65,9 +76,13 @@ class Trainer(ABC):
 
     def __post_init__(self) -> None:
         choose("optimizer", self.optimizer, OPTIMIZERS)
-        require(self.lr > 0 and math.isfinite(self.lr), f"lr must be positive and finite (got {self.lr})")
-        require(self.weight_decay >= 0, f"weight_decay must not be negative (got {self.weight_decay})")
-        require(self.epochs >= 1, f"epochs must be at least 1 (got {self.epochs})")
+        check_fields(self, real_number, "lr", above=0)
+        check_fields(self, real_number, "weight_decay", low=0)
+        check_fields(self, whole_number, "epochs", low=1)
+        check_fields(self, seed_number, "seed")
+        for field in fields(self):  # those of subclasses, too, which then have only ranges to check
+            if str(field.type) in READERS:
+                check_fields(self, READERS[str(field.type)], field.name)
 
     @abstractmethod
     def objective(self, model: nn.Module, splits: Splits) -> Objective:
@@ -82,6 +97,10 @@ class Trainer(ABC):
             splits: Graphs on the device of the model.
             progress: Show a progress bar with the time left on standard error.
         """
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+        require(isinstance(splits, Splits), f"splits must be a graphmend.datasets.Splits (got {type(splits).__name__})")
+        splits.check()
+        switch("progress", progress)
         parameters = [p for p in model.parameters() if p.requires_grad]
         require(len(parameters) > 0, "the model has no parameter that requires a gradient; unfreeze it to train it")
         best, best_epoch, best_state = -math.inf, 0, {}
@@ -147,8 +166,13 @@ def risk(logits: Tensor, y: Tensor, task: str, weights: Tensor | None = None) ->
 
 def outputs(function: Callable[..., Tensor], graphs: list[Data]) -> list[Tensor]:
     """What a model or its ``embed`` makes of each graph; without edge weights it is called without that argument."""
-    weights = [() if data.edge_weight is None else (data.edge_weight,) for data in graphs]
-    return [function(data.x, data.edge_index, *weight) for data, weight in zip(graphs, weights, strict=True)]
+    model = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
+    out = []
+    for data in graphs:
+        weight = () if data.edge_weight is None else (data.edge_weight,)
+        with failures_named(model, data):
+            out.append(function(data.x, data.edge_index, *weight))
+    return out
 
 
 def mean_risk(logits: list[Tensor], graphs: list[Data], task: str, weights: list[Tensor] | None = None) -> Tensor:

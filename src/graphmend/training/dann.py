@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from graphmend.datasets.splits import Splits
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number
 from graphmend.nn.layers import GraphConvolution
 from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.training.targets import (
@@ -48,8 +47,7 @@ class DANN(Trainer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        good = self.reversal >= 0 and math.isfinite(self.reversal)
-        require(good, f"reversal must be finite and not negative (got {self.reversal})")
+        check_fields(self, real_number, "reversal", low=0)
 
     def objective(self, model: nn.Module, splits: Splits) -> Objective:
         """The risk and the domain loss; the domain classifier is trained with the model."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number, require, whole_number
 from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.training.editors import Editor
 
@@ -64,15 +63,14 @@ class EERM(Trainer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.views >= 2, f"views must be at least 2, or there is no variance (got {self.views})")
-        require(self.flips >= 1, f"flips must be at least 1 (got {self.flips})")
-        require(self.editor_steps >= 1, f"editor_steps must be at least 1 (got {self.editor_steps})")
-        rate = self.editor_lr
-        require(rate > 0 and math.isfinite(rate), f"editor_lr must be positive and finite (got {rate})")
-        for name, value in (("beta", self.beta), ("beta_growth", self.beta_growth)):
-            require(value >= 0 and math.isfinite(value), f"{name} must be finite and not negative (got {value})")
+        check_fields(self, whole_number, "views", low=2, hint="there is no variance of a single one")
+        check_fields(self, whole_number, "flips", "editor_steps", low=1)
+        check_fields(self, real_number, "editor_lr", above=0)
+        check_fields(self, real_number, "beta", "beta_growth", low=0)
+        check_fields(
+            self, whole_number, "candidates", low=self.flips, optional=True, hint="flips are chosen among them"
+        )
         if self.candidates is not None:
-            require(self.candidates >= self.flips, f"candidates must be at least flips (got {self.candidates})")
             require(not self.released, "released=True needs all candidates; leave candidates at None")
 
     def objective(self, model: nn.Module, splits: Splits) -> Objective:

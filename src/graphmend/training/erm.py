@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number
 from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.transforms.views.drop_edge import DropEdge
 
@@ -36,7 +36,7 @@ class ERM(Trainer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.drop_edge < 1, f"drop_edge must be in [0, 1) (got {self.drop_edge})")
+        check_fields(self, real_number, "drop_edge", low=0, below=1)
 
     def objective(self, model: nn.Module, splits: Splits) -> Objective:
         """The mean risk of the training graphs, with fewer edges if asked for."""

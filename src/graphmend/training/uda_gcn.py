@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, check_fields, real_number, whole_number
 from graphmend.nn.dual_gcn import DualGCN
 from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.training.targets import check_targets, domain_loss, reversed_gradient, source_rows
@@ -50,10 +49,9 @@ class UDAGCN(Trainer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.hidden_channels >= 1, f"hidden_channels must be at least 1 (got {self.hidden_channels})")
-        require(0 <= self.dropout < 1, f"dropout must be in [0, 1) (got {self.dropout})")
-        for name, value in (("reversal", self.reversal), ("entropy", self.entropy)):
-            require(value >= 0 and math.isfinite(value), f"{name} must be finite and not negative (got {value})")
+        check_fields(self, whole_number, "hidden_channels", low=1)
+        check_fields(self, real_number, "dropout", low=0, below=1)
+        check_fields(self, real_number, "reversal", "entropy", low=0)
 
     def objective(self, model: nn.Module, splits: Splits) -> Objective:
         """The risk, the domain loss and the entropy; the domain classifier is trained with the model."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import choose
+from graphmend.errors import check_fields, choose, seed_number, whole_number
+from graphmend.frozen.restore import private
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
-from graphmend.graph.numbers import check_seed, check_whole
 from graphmend.transforms.attacks.losses import LOSSES
 from graphmend.transforms.attacks.pairs import UndirectedGraph, check_budget
 from graphmend.transforms.attacks.target import Target, target_of
@@ -58,9 +58,9 @@ class EdgeAttack(ABC):
     def __post_init__(self) -> None:
         check_budget(self)
         choose("loss", self.loss, LOSSES)
-        check_whole(self, "block_size", 1)
-        check_whole(self, "epochs", 1)
-        check_seed(self)
+        check_fields(self, whole_number, "block_size", low=1)
+        check_fields(self, whole_number, "epochs", low=1)
+        check_fields(self, seed_number, "seed")
         if self.nodes is not None:
             object.__setattr__(self, "nodes", read_mask(self.nodes, name="nodes"))
         if self.known is not None:
@@ -74,10 +74,9 @@ class EdgeAttack(ABC):
         if budget == 0:
             return graph.put_into(data)
         generator = torch.Generator(device=data.x.device).manual_seed(self.seed)
-        with target_of(
-            self.model, data, nodes=self.nodes, labels=self.labels, known=self.known, loss=self.loss, seed=self.seed
-        ) as target:
-            flips = self.flips(target, data, graph, budget, generator)
+        options = {"nodes": self.nodes, "labels": self.labels, "known": self.known}
+        with private(data) as own, target_of(self.model, own, **options, loss=self.loss, seed=self.seed) as target:
+            flips = self.flips(target, own, graph, budget, generator)
         return graph.flipped(flips).put_into(data)
 
     @abstractmethod

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.errors import check_fields, real_number, require, whole_number
 from graphmend.graph.checks import check_graph
-from graphmend.graph.numbers import check_real, check_whole
 from graphmend.graph.pairs import pair_number, pair_of
 
 __all__ = ["UndirectedGraph", "check_budget"]
@@ -93,5 +92,5 @@ class UndirectedGraph:
 
 def check_budget(attack: object) -> None:
     """A rate is a fraction of the edges; a budget is a count and takes its place."""
-    check_real(attack, "rate", 0, 1, hint="budget counts edges")
-    check_whole(attack, "budget", optional=True, hint="rate takes a fraction of the edges")
+    check_fields(attack, real_number, "rate", low=0, high=1, hint="budget counts edges")
+    check_fields(attack, whole_number, "budget", optional=True, hint="rate takes a fraction of the edges")

@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import choose, require
+from graphmend.errors import check_fields, choose, real_number, require, whole_number
 from graphmend.graph.budget import project, samples, top
 from graphmend.graph.labels import check_classes, read_labels
 from graphmend.graph.masks import read_mask
-from graphmend.graph.numbers import check_real, check_whole
 from graphmend.progress import track
 from graphmend.transforms.attacks.attack import EdgeAttack
 from graphmend.transforms.attacks.losses import class_scores
@@ -83,12 +82,12 @@ class PRBCD(EdgeAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("variant", self.variant, VARIANTS)
-        check_whole(self, "resampling_epochs", optional=True)
+        check_fields(self, whole_number, "resampling_epochs", optional=True)
         first = self.resampling_epochs
         fits = first is None or first <= self.epochs
         require(fits, f"resampling_epochs must be in 0..epochs = {self.epochs} (got {first})")
-        check_real(self, "lr", 0, above=True, optional=True)
-        check_whole(self, "num_samples", 1)
+        check_fields(self, real_number, "lr", above=0, optional=True)
+        check_fields(self, whole_number, "num_samples", low=1)
 
     def flips(
         self, target: Target, data: Data, graph: UndirectedGraph, budget: int, generator: torch.Generator

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import choose, require
+from graphmend.errors import check_fields, choose, real_number, require, seed_number
+from graphmend.graph.checks import check_features
 from graphmend.graph.masks import read_mask
-from graphmend.graph.numbers import check_real, check_seed
 
 __all__ = ["KINDS", "FeatureNoise"]
 
@@ -56,15 +56,16 @@ class FeatureNoise:
 
     def __post_init__(self) -> None:
         choose("kind of feature noise", self.kind, KINDS)
-        check_real(self, "ratio", 0, 1)
-        check_real(self, "scale", 0, hint="1 is standard normal noise")
-        check_real(self, "factor", hint="10 makes features ten times as large")
-        check_seed(self, 32)
+        check_fields(self, real_number, "ratio", low=0, high=1)
+        check_fields(self, real_number, "scale", low=0, hint="1 is standard normal noise")
+        check_fields(self, real_number, "factor", hint="10 makes features ten times as large")
+        check_fields(self, seed_number, "seed", bits=32)
         if self.nodes is not None:
             object.__setattr__(self, "nodes", read_mask(self.nodes, name="nodes"))
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` with the new features in ``x`` and the marks in ``abnormal``."""
+        check_features(data)
         x: Tensor = data.x
         size = x.size(0)
         nodes = None if self.nodes is None else read_mask(self.nodes, size, "nodes")

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.errors import check_fields, require, seed_number
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.numbers import check_seed
 from graphmend.graph.pairs import random_numbers
 from graphmend.transforms.attacks.pairs import UndirectedGraph, check_budget
 
@@ -40,7 +39,7 @@ class RandomEdges:
 
     def __post_init__(self) -> None:
         check_budget(self)
-        check_seed(self)
+        check_fields(self, seed_number, "seed")
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` with more edges, sorted and in both directions."""

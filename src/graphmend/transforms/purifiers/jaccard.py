@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.errors import check_fields, one_of, real_number, require
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import without_edges
-from graphmend.graph.numbers import check_real
 
 __all__ = ["Jaccard", "edge_similarity"]
 
@@ -46,8 +45,8 @@ class Jaccard:
     kind: str = "auto"
 
     def __post_init__(self) -> None:
-        check_real(self, "threshold", -1, 1)
-        require(self.kind in KINDS, f"kind must be one of {', '.join(KINDS)} (got {self.kind!r})")
+        check_fields(self, real_number, "threshold", low=-1, high=1)
+        one_of("kind", self.kind, KINDS)
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` without the edges between dissimilar nodes and without their attributes."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch_geometric.data import Data
 
+from graphmend.errors import check_fields, real_number
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.numbers import check_real
 from graphmend.transforms.views.view import with_edges
 
 
@@ -28,7 +28,7 @@ class DropEdge:
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        check_real(self, "p", 0, 1)
+        check_fields(self, real_number, "p", low=0, high=1)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with a fresh random set of edges."""

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.engine.shared_features import scaled_rows
-from graphmend.graph.numbers import check_real
+from graphmend.errors import check_fields, real_number
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DropNode:
     p: float = 0.05
 
     def __post_init__(self) -> None:
-        check_real(self, "p", 0, 1)
+        check_fields(self, real_number, "p", low=0, high=1)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with some nodes blank."""

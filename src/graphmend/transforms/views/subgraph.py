@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
+from graphmend.errors import check_fields, whole_number
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.numbers import check_whole
 from graphmend.transforms.views.view import with_edges
 
 
@@ -27,8 +27,8 @@ class Subgraph:
     length: int = 10
 
     def __post_init__(self) -> None:
-        check_whole(self, "starts", 1)
-        check_whole(self, "length")
+        check_fields(self, whole_number, "starts", low=1)
+        check_fields(self, whole_number, "length")
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with the walked subgraph's edges."""
