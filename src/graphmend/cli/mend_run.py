@@ -34,7 +34,7 @@ from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.version import __version__
 
-WITHOUT_CARD = ("gtrans", "identity")
+WITHOUT_CARD = ("airgnn_tune", "fine_tune", "gtrans", "identity", "jaccard", "tent")
 """Adapters that do not look at a source card."""
 
 TEST = "test_mask"
