@@ -83,9 +83,7 @@ class Ray:
         try:
             ray.init(address=self.address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            message = (
-                f"there is no Ray at {self.address!r} ({first_line(error)}); start it with 'ray start'"
-            )
+            message = f"there is no Ray at {self.address!r} ({first_line(error)}); start it with 'ray start'"
             raise GraphMendError(message) from error
         return ray
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from graphmend.cli.bench import bench_app
 from graphmend.cli.card import card
 from graphmend.cli.data import data_app
 from graphmend.cli.demo import demo
@@ -26,6 +27,7 @@ for command in (demo, mend, apply, revert, card, train, info):
     app.command()(command)
 app.command("list")(list_)
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:
