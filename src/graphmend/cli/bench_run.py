@@ -18,7 +18,7 @@ from graphmend.bench.status import Watch
 from graphmend.bench.store import Store
 from graphmend.bench.tables import Table
 from graphmend.bench.workers import Workers
-from graphmend.cli.console import PlainConsole, plain_table
+from graphmend.cli.console import PlainConsole, has_terminal, plain_table
 from graphmend.cli.device import device_of
 from graphmend.errors import choose, require
 from graphmend.io.files import check_folder, check_target, write_atomically, write_text
@@ -82,7 +82,15 @@ def run_experiment(
     check_folder(folder)
     store = Store(folder)
     runs = part.experiment.runs(choice)
-    summary = execute(runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=not quiet)
+    summary = execute(
+        runs,
+        store,
+        device=device,
+        data_dir=data_dir,
+        workers=workers,
+        retry=retry,
+        progress=not quiet and has_terminal(),
+    )
     console = PlainConsole()
     drawn = part.experiment.render(choice, store)
     if isinstance(drawn, Table):
