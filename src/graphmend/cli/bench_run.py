@@ -82,15 +82,8 @@ def run_experiment(
     check_folder(folder)
     store = Store(folder)
     runs = part.experiment.runs(choice)
-    summary = execute(
-        runs,
-        store,
-        device=device,
-        data_dir=data_dir,
-        workers=workers,
-        retry=retry,
-        progress=not quiet and has_terminal(),
-    )
+    shown = not quiet and has_terminal()
+    summary = execute(runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=shown)
     console = PlainConsole()
     drawn = part.experiment.render(choice, store)
     if isinstance(drawn, Table):

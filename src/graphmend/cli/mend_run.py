@@ -105,11 +105,12 @@ def run_mend(request: Request) -> None:
         if job.report is None:
             _check_labels(job, request, net, chosen.get("label_mask"), answers)
 
+    paths = (_absolute(request.model), request.factory, _absolute(request.weights), Path.cwd())
     left = [job for job in jobs if job.report is None]
     shown = not request.quiet and not request.json
     mending = Mending(
         net=net,
-        files=ModelFiles(_absolute(request.model), request.factory, _absolute(request.weights), same["model"]),
+        files=ModelFiles(*paths, same["model"]),
         device=where,
         adapter=request.adapter,
         options=chosen,

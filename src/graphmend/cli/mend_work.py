@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from contextlib import chdir, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,14 @@ class ModelFiles:
         model: A checkpoint, or ``None``.
         factory: The function that builds it otherwise.
         weights: Its weights.
+        folder: The current folder, in which the function is looked for first.
         digest: A digest of the model, so that one that was read before is not taken for another.
     """
 
     model: Path | None
     factory: str | None
     weights: Path | None
+    folder: Path
     digest: str
 
 
@@ -124,7 +127,8 @@ def _sent(fields: dict[str, Any]) -> Mending:
 
 @functools.lru_cache(maxsize=1)
 def _read_once(files: ModelFiles, device: torch.device) -> nn.Module:
-    return load_any_model(files.model, factory=files.factory, weights=files.weights).to(device)
+    with nullcontext() if files.factory is None else chdir(files.folder):
+        return load_any_model(files.model, factory=files.factory, weights=files.weights).to(device)
 
 
 def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> dict[str, Any]:
