@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import joblib
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from graphmend.errors import GraphMendError, require
+from graphmend.io.files import first_line
 
 __all__ = ["Local", "Lost", "Workers"]
 
@@ -72,8 +73,9 @@ class Local:
         results = parallel(joblib.delayed(function)(item) for item in items)
         try:
             yield from results
-        except TerminatedWorkerError as error:
-            message = "a process was killed, perhaps because memory ran out; use fewer --jobs. What is done is kept"
+        except BrokenProcessPool as error:
+            reason = f"a process was lost, perhaps because memory ran out ({first_line(error)})"
+            message = f"{reason}; use fewer --jobs. What was finished is kept"
             raise GraphMendError(message) from error
         finally:
             results.close()
