@@ -170,3 +170,15 @@ def test_jaccard_filter_needs_labels_or_a_threshold() -> None:
         JaccardFilter()(make_model(), make_graph())
     with pytest.raises(GraphMendError, match=r"threshold must be a number in \[-1, 1\]"):
         JaccardFilter(3.0)
+
+
+class Adds(nn.Module):
+    """Class scores without a single weight."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return x[:, :OUT].index_add(0, edge_index[1], x[edge_index[0], :OUT])
+
+
+def test_fine_tune_needs_something_to_move() -> None:
+    with pytest.raises(GraphMendError, match="Adds has no parameters that could be moved"):
+        FineTune(Entropy())(Adds(), make_graph())

@@ -15,7 +15,7 @@ import torch
 import torch_geometric.nn as pyg
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 
 from graphmend import FrozenGNN, GraphMendError, Identity
 from graphmend.cards import SourceCard, card
@@ -499,6 +499,8 @@ def test_z_by_name(tmp_path: Path) -> None:
 def test_what_is_no_list_of_graphs_is_named(graphs: Any) -> None:
     with pytest.raises(GraphMendError, match="train_data must be a graph or a list of graphs"):
         card(gcn(), graphs)
+    with pytest.raises(GraphMendError, match=r"must be a torch_geometric\.data\.Data \(got HeteroData\)"):
+        card(gcn(), HeteroData())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", [torch.uint16, torch.int32, torch.float16, torch.float8_e5m2, torch.bool], ids=str)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, mend
+from graphmend.errors import ModelFailedError
 from graphmend.frozen.edge_weights import native
 from graphmend.surrogates import Supervised
 from sample_models import (
@@ -347,3 +348,38 @@ def test_an_output_that_is_no_scores_ends_in_a_sentence_whenever_it_comes(kind: 
             mend(SomeOutput(LATER[kind], good), make_graph(), adapter, source=make_graph())
     with pytest.raises(GraphMendError, match="the model must return"):
         Identity()(SomeOutput(LATER[kind], 0), make_graph())
+
+
+def fails(out: Tensor) -> Any:
+    raise MemoryError
+
+
+class Breaks(TwoConvs):
+    """Fails before its first layer, once it is broken."""
+
+    def __init__(self) -> None:
+        super().__init__(pyg.GCNConv)
+        self.broken: list[bool] = []
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return fails(x) if self.broken else super().forward(x, edge_index)
+
+
+def test_an_error_of_the_model_is_named_wherever_it_is_run() -> None:
+    data, model = make_graph(), Breaks()
+    with FrozenGNN(model, data) as frozen:
+        for run in (frozen, frozen.embed, frozen.first_layer, lambda *_: frozen.predict(data)):
+            run(data.x, data.edge_index)
+            model.broken.append(True)
+            with pytest.raises(ModelFailedError, match=r"the model cannot run on this graph, .*: MemoryError"):
+                run(data.x, data.edge_index)
+            model.broken.clear()
+
+
+def test_a_model_that_fails_on_the_way_leaves_the_graph_as_it_was() -> None:
+    data = make_graph()
+    for good in range(1, 30):
+        with contextlib.suppress(ModelFailedError):  # it has not even begun
+            result = GTrans(steps=3)(SomeOutput(fails, good), data)
+            assert result.reason is None or "MemoryError" in result.reason
+            assert result.reason is None or torch.equal(result.data.x, data.x)

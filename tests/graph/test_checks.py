@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -82,6 +83,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "too few labels": (changed(y=torch.arange(5)), r"y has shape \(5,\) but the graph 6 nodes"),
     "complex labels": (changed(y=torch.ones(6) * 1j), r"y holds complex numbers \(torch.complex64\); give classes"),
     "sparse labels": (changed(y=torch.ones(6).to_sparse()), r"pass a dense tensor, y\.to_dense\(\)"),
+    "one graph number": (changed(batch=torch.tensor(0)), "batch has 0 rows but there are 6 nodes; give one per node"),
+    "too few places": (changed(pos=torch.ones(5, 2)), "pos has 5 rows but there are 6 nodes"),
+    "an array of kinds": (changed(edge_type=np.zeros(1)), "edge_type has 1 rows but there are .* edges; give one per"),
     "a wrong number of nodes": (changed(num_nodes=7), "x has 6 rows but num_nodes is 7"),
     "a tensor of numbers of nodes": (changed(num_nodes=torch.arange(6)), "num_nodes is tensor"),
     "sparse edge attributes": (

@@ -236,3 +236,11 @@ def test_which_edges_may_change() -> None:
     assert Limits().free_edges(edge_index, N).tolist() == [True, True, True, True, False, True, True]
     frozen = Limits(frozen_edges=torch.tensor([False, True, False, False, False, False, True]))
     assert frozen.free_edges(edge_index, N).tolist() == [False, False, True, True, False, True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_a_bound_beyond_what_the_features_can_hold_limits_nothing(dtype: torch.dtype) -> None:
+    x = torch.tensor([[-1.0, 2.0]], dtype=dtype)
+    moved = x.clone()
+    Limits(minimum=-1e300, maximum=1e300).project(moved, x)
+    assert torch.equal(moved, x)

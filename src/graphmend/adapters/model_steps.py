@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.base import Task
 from graphmend.engine.report import Measured, Stopped
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, ModelFailedError, require
 from graphmend.frozen import FrozenGNN
 from graphmend.surrogates.base import Surrogate
 
@@ -43,6 +43,7 @@ def learn(
             Without it, those of the last step are.
     """
     model, moving = task.model, list(parameters)
+    require(len(moving) > 0, f"{type(model).__name__} has no parameters that could be moved; use GTrans, for example")
     with FrozenGNN(model, task.data, embedding=None, seed=task.seed, mode="eager") as frozen:
         graph = _with_presence(task.data, frozen)
         surrogate = surrogate.prepare(frozen, graph, task.seed)
@@ -77,6 +78,8 @@ def _differentiate(
     try:
         terms = surrogate.terms(frozen, graph, generator)
         loss = torch.stack([value.reshape(()) for value in terms.values()]).sum()
+    except ModelFailedError as error:
+        raise Stopped(str(error)) from error
     except (GraphMendError, torch.OutOfMemoryError):
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 
 from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
 from graphmend.cards.moments import Moments, class_moments, moments
@@ -81,7 +82,7 @@ def card(
 
 def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
     try:
-        graphs = [train_data] if isinstance(train_data, Data) else list(train_data)
+        graphs = [train_data] if isinstance(train_data, BaseData) else list(train_data)
     except TypeError as error:
         kind = type(train_data).__name__
         raise GraphMendError(f"train_data must be a graph or a list of graphs (got {kind})") from error

@@ -29,7 +29,7 @@ from graphmend.engine.report import Abilities, Measured, Report, Stopped
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import scalar, with_clones
 from graphmend.engine.tuning import RECORDED_ENTRIES
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, ModelFailedError, require
 
 __all__ = ["MODES", "Engine", "Variables"]
 
@@ -189,6 +189,8 @@ class Engine:
         graph = self.graph.as_data(self._features(), self.graph.presence(flips))
         try:
             return self.model(graph.x, graph.edge_index, graph.get("edge_weight"))
+        except ModelFailedError as error:
+            raise Stopped(str(error)) from error
         except (GraphMendError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -215,6 +217,8 @@ class Engine:
             terms = self.surrogate.terms(self.model, graph, self.generator)
             require(len(terms) > 0, "the surrogate has no terms; return at least one")
             scalars = {name: scalar(value, graph.x.device) for name, value in terms.items()}
+        except ModelFailedError as error:
+            raise Stopped(str(error)) from error
         except (GraphMendError, torch.OutOfMemoryError):
             raise
         except Exception as error:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.engine.report import Stopped
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, ModelFailedError
 
 __all__ = ["cannot_run", "failures_named", "first_line"]
 
@@ -30,7 +30,7 @@ def failures_named(model: nn.Module | None, data: Data) -> Iterator[None]:
     except (GraphMendError, Stopped, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise GraphMendError(cannot_run(model, data, error)) from error
+        raise ModelFailedError(cannot_run(model, data, error)) from error
 
 
 def cannot_run(model: nn.Module | None, data: Data, error: Exception) -> str:

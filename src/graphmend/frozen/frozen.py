@@ -111,15 +111,17 @@ class FrozenGNN:
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits. ``edge_weight`` is the presence of each edge, on top of the weight the graph itself gives it."""
         forward = self._caller()
-        return self.checked_logits(self._ready(forward, x, edge_index, edge_weight)())
+        with failures_named(self.module, self._data):
+            return self.checked_logits(self._ready(forward, x, edge_index, edge_weight)())
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation Z, one row per node."""
         forward, source = self._caller(), self._trials.embedding()
-        if isinstance(source, Tap):
-            return source(self.module, self._ready(forward, x, edge_index, edge_weight))
-        own: Any = self.module.embed
-        return self._ready(Caller(own, forward.leave_out), x, edge_index, edge_weight)()  # type: ignore[no-any-return]
+        with failures_named(self.module, self._data):
+            if isinstance(source, Tap):
+                return source(self.module, self._ready(forward, x, edge_index, edge_weight))
+            own: Any = self.module.embed
+            return self._ready(Caller(own, forward.leave_out), x, edge_index, edge_weight)()  # type: ignore[no-any-return]
 
     def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The output of the first layer before any normalisation or activation, one row per node."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.storage import E_KEYS, N_KEYS
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import require, shown
@@ -56,11 +58,20 @@ def check_structure(data: Data) -> None:
         check_dense(y, "y")
         require(not y.is_complex(), f"y holds complex numbers ({y.dtype}); give classes")
     edges = edge_index.size(1)
-    given = isinstance(data.get("edge_attr"), Tensor) and data.edge_attr.dim() > 0
-    for name in {*edge_attribute_names(data), *(["edge_attr"] if given else [])}:
-        check_dense(data[name], name)
-        rows = data[name].size(0)
-        require(rows == edges, f"{name} has {rows} rows but there are {edges} edges; give one per edge")
+    for names, number, kind in ((N_KEYS, nodes, "node"), (E_KEYS - {"edge_index"}, edges, "edge")):
+        for name in names & set(data.keys()):  # PyG counts nodes and edges by whichever of them comes first
+            check_rows(data[name], number, name, kind)
+    for name in edge_attribute_names(data):
+        check_rows(data[name], edges, name, "edge")
+
+
+def check_rows(value: Any, number: int, name: str, kind: str) -> None:
+    """Raise unless an attribute, if it is a tensor or an array, has one row for every node or edge."""
+    if isinstance(value, Tensor):
+        check_dense(value, name)
+    if isinstance(value, Tensor | np.ndarray):
+        rows = value.shape[0] if value.ndim > 0 else 0
+        require(rows == number, f"{name} has {rows} rows but there are {number} {kind}s; give one per {kind}")
 
 
 def check_features(data: Data) -> None:

@@ -145,4 +145,7 @@ class Limits:
 
 
 def _bound_of(bound: Tensor | float, x: Tensor) -> Any:
-    return bound.to(x.dtype) if isinstance(bound, Tensor) else bound
+    if isinstance(bound, Tensor):
+        return bound.to(x.dtype)
+    largest = torch.finfo(x.dtype).max  # a bound beyond it holds back nothing
+    return min(max(bound, -largest), largest)
