@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parent.parent
 RUNNING = (
     "README.md",
+    "docs/bench.md",
     "docs/methods.md",
     "docs/extending.md",
     "docs/files.md",
