@@ -29,7 +29,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parent.parent
 RUNNING = (
     "README.md",
-    "docs/comparing.md",
+    "docs/bench.md",
+    "docs/methods.md",
     "docs/extending.md",
     "docs/files.md",
     "docs/graphs-and-models.md",

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from graphmend import GraphMendError
-from graphmend.bench.execute import Local, execute, ordered
+from graphmend.bench.execute import execute, ordered
 from graphmend.bench.recipes import adapt_run, attack_run, train_run, tune_run
 from graphmend.bench.run import Run
 from graphmend.bench.store import Store
 from graphmend.bench.tasks import TASKS
+from graphmend.bench.workers import Local
 
 FEW = {"name": "erm", "epochs": 2}
 

@@ -36,6 +36,13 @@ def test_ranks_average_ties_and_leave_out_what_has_no_number() -> None:
     assert made().ranks() == {GCN[0]: (2.5 + 1.5) / 2, GCN[1]: (1.0 + 1.5) / 2, GCN[2]: 2.5}
 
 
+def test_a_row_without_numbers_has_no_rank() -> None:
+    table = made()
+    for column in table.columns:
+        table.cells[GCN[2], column] = Cell((None,))
+    assert table.ranks()[GCN[2]] is None and "| gcn | eerm | not run | not run | - |" in table.markdown()
+
+
 def test_significance_is_paired_and_corrected() -> None:
     table = made()
     assert table.stars(GCN[1], "cora") == "**" and table.stars(GCN[0], "cora") == ""

@@ -22,6 +22,7 @@ from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
 from graphmend.surrogates import Contrastive, Surrogate
 from graphs import directed, rng, undirected
+from sample_models import SEES_ALL_NODES
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="here recording works")
@@ -160,7 +161,7 @@ def assert_same(run: Adaptation, plain: Adaptation) -> None:
 
 
 @needs_cuda
-@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in SEES_ALL_NODES])
 @pytest.mark.parametrize("edge_steps", [0, 1, 3])
 @pytest.mark.parametrize("edge_update", ["adam", "sign"])
 def test_recorded_adaptations_are_the_same(backbone: str, edge_steps: int, edge_update: str) -> None:

@@ -194,7 +194,7 @@ def test_models_that_do_not_fit() -> None:
     for trainer in (SRGNN(), DANN()):
         with pytest.raises(GraphMendError, match="NoEmbedding has no embed"):
             trainer(NoEmbedding(), splits())
-    with pytest.raises(GraphMendError, match=r"trains a graphmend.nn.DualGCN \(got GCN\)"):
+    with pytest.raises(GraphMendError, match=r"trains dual_gcn, a graphmend.nn.DualGCN \(got GCN\)"):
         UDAGCN()(model("dann"), splits())
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.selection import LabelSelection
 from graphmend.contracts import Backbone
 from graphmend.engine.columns import column_deviations
 from graphmend.engine.engine import Engine
@@ -71,6 +72,8 @@ class GTrans(Adapter):
         directed: On directed graphs ``"delete"`` edges, or ``"reverse"`` them as the released code does.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         time_limit: Seconds after which no further step is begun.
+        validation: Nodes by whose labels the best iterate and the best discrete graph are chosen, as the released code
+            does under abnormal features and attack; without them the last iterate and the lowest loss count.
 
     Example:
         >>> from graphmend.nn import GCN
@@ -95,6 +98,7 @@ class GTrans(Adapter):
     directed: str = "delete"
     embedding: str | None = None
     time_limit: float | None = None
+    validation: Tensor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
@@ -131,18 +135,26 @@ class GTrans(Adapter):
             cycle += self.feature_steps * [self._feature_step(task, graph)]
         if graph.flips is not None:
             cycle += self.edge_steps * [self._edge_step(graph.flips)]
+        labels = None if self.validation is None else LabelSelection(task, graph, self.validation, self)
         with task.engine(surrogate_of(self.surrogate), graph) as engine:
             for t in history.steps(self.steps, self.time_limit):  # line 4
                 step = cycle[t % len(cycle)]
                 history.add(t, step.kind, engine.descend(step))
+                if labels is not None:
+                    labels.note_iterate()
+            if labels is not None:
+                labels.restore()
+                engine.features_changed()
             if history.read() and self.feature_steps > 0 and limits.finish(graph.x, original):
                 engine.features_changed()
             draws = torch.Generator(device=graph.x.device)
             draws.set_state(task.generator.get_state())
             for name, flips in graph.candidates(self.num_samples, draws):  # lines 14-18
                 history.add_candidate(name, flips, engine.loss(flips))
-            best = history.best()  # lines 19-21
-            if self.feature_steps > 0 and _is_within(limits, original):
+                if labels is not None:
+                    labels.note_discrete(flips)
+            best = history.best() if labels is None else labels.flips  # lines 19-21
+            if labels is None and self.feature_steps > 0 and _is_within(limits, original):
                 _require_lower_loss(engine, history, best, original)
             return Change(graph.x, *graph.changes(best), engine.predict(best), engine.report())
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import resource
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import joblib
 import torch
 
+from graphmend.bench.folders import in_folder
 from graphmend.bench.run import Run
 from graphmend.bench.store import Store
 from graphmend.bench.tasks import TASKS
+from graphmend.bench.workers import Local, Lost, Workers
 from graphmend.bench.workspace import Workspace
 from graphmend.errors import choose
 from graphmend.io.provenance import provenance
 from graphmend.progress import track
 
-__all__ = ["Local", "Summary", "carry_out", "execute", "ordered"]
-
-Mapper = Callable[[Callable[[Run], str], Sequence[Run]], Iterator[str]]
-"""Calls a function for every run, some of them at the same time, and yields what it returns as it comes."""
+__all__ = ["Summary", "carry_out", "execute", "ordered"]
 
 
 @dataclass(frozen=True)
@@ -37,33 +36,13 @@ class Summary:
     failed: int
 
 
-@dataclass(frozen=True)
-class Local:
-    """Processes on this machine.
-
-    Args:
-        jobs: How many work at the same time; -1 for as many as there are cores.
-    """
-
-    jobs: int = 1
-
-    def __call__(self, function: Callable[[Run], str], runs: Sequence[Run]) -> Iterator[str]:
-        """Call a function for every run."""
-        if self.jobs == 1:
-            return map(function, runs)
-        done: Iterator[str] = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered")(
-            joblib.delayed(function)(run) for run in runs
-        )
-        return done
-
-
 def execute(
     runs: Iterable[Run],
     store: Store,
     *,
     device: str = "cpu",
     data_dir: str | Path | None = None,
-    workers: Mapper | None = None,
+    workers: Workers | None = None,
     retry: bool = False,
     progress: bool = False,
 ) -> Summary:
@@ -79,17 +58,18 @@ def execute(
         progress: Show a progress bar with the time left.
     """
     workers = Local() if workers is None else workers
+    work = _Work(device, None if data_dir is None else Path(data_dir).absolute())
     levels = ordered(runs)
     records = [store.read(run) for level in levels for run in level]
     finished = sum(record is not None and (record["status"] == "done" or not retry) for record in records)
     done = failed = 0
     for level in levels:
         open_runs = [run for run in level if _is_open(store.read(run), retry)]
-        task = _Task(store.folder, device, None if data_dir is None else Path(data_dir))
-        results = iter(workers(task, open_runs))
-        for _ in track(range(len(open_runs)), _label(level), progress):
-            is_done = next(results) == "done"
-            done, failed = done + is_done, failed + (not is_done)
+        results = in_folder(workers, work, store.folder, open_runs, lambda run: _needed(run, store))
+        with closing(results), closing(track(range(len(open_runs)), _label(level), progress)) as bar:
+            for _ in bar:
+                is_done = _kept(next(results), store) == "done"
+                done, failed = done + is_done, failed + (not is_done)
     return Summary(len(records), finished, done, failed)
 
 
@@ -130,15 +110,30 @@ def carry_out(run: Run, store: Store, device: str = "cpu", data_dir: Path | None
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Work:
     """:func:`carry_out` as something that can be sent to another process."""
 
-    folder: Path
     device: str
     data_dir: Path | None
 
-    def __call__(self, run: Run) -> str:
-        return carry_out(run, Store(self.folder), self.device, self.data_dir)
+    def __call__(self, run: Run, folder: Path) -> str:
+        return carry_out(run, Store(folder), self.device, self.data_dir)
+
+
+def _needed(run: Run, store: Store) -> list[Path]:
+    """The files that a run reads."""
+    records = [store.path(need) for need in run.needs]
+    artefacts = [path for need in run.needs for path in store.artefact(need, "").parent.glob(f"{need.key}.*")]
+    return [path for path in (*records, *artefacts) if path.exists()]
+
+
+def _kept(answer: str | Lost[Run], store: Store) -> str:
+    """``"done"`` or ``"failed"``; a run whose process died has left no record, so that is written here."""
+    if not isinstance(answer, Lost):
+        return answer
+    error = f"the process died: {answer.reason}"
+    store.write(answer.item, {"status": "failed", "error": error, "out_of_memory": answer.out_of_memory})
+    return "failed"
 
 
 def _is_open(record: dict[str, Any] | None, retry: bool) -> bool:

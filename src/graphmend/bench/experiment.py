@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from graphmend.bench.run import Run
 from graphmend.bench.store import Result, Store
@@ -13,7 +13,8 @@ from graphmend.errors import listed, require
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
-SMOKE = {"ood": "digits-shift", "robust": "wine"}
+T = TypeVar("T")
+SMOKE = {"ood": ("digits-shift",), "robust": ("wine",), "both": ("digits-shift", "wine")}
 """Embedded data that stand in for everything in a smoke test."""
 
 
@@ -39,6 +40,10 @@ class Choice:
         """A trainer, with few epochs in a smoke test."""
         return {"name": name, **settings, **({"epochs": 5} if self.smoke else {})}
 
+    def few(self, values: Sequence[T]) -> Sequence[T]:
+        """The steps of a scale, such as rates; the first two in a smoke test."""
+        return values[:2] if self.smoke else values
+
     def narrowed(self, **given: Sequence[Any] | None) -> Choice:
         """Only what was asked for; a name that does not occur is answered with those that do."""
         wanted: dict[str, Any] = {name: tuple(values) for name, values in given.items() if values}
@@ -49,7 +54,7 @@ class Choice:
 
     def for_smoke(self, setting: str) -> Choice:
         """The same on embedded data, with one seed."""
-        return replace(self, datasets=(SMOKE[setting],), backbones=self.backbones[:1], seeds=(0,), smoke=True)
+        return replace(self, datasets=SMOKE[setting], backbones=self.backbones[:1], seeds=(0,), smoke=True)
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,10 @@ class Experiment:
         name: As it is typed.
         item: What it is in the paper.
         choice: All of it.
-        setting: ``"ood"`` or ``"robust"``, which decides the data of a smoke test.
+        setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
         render: The table, or a function that draws the figure.
+        figure: Draws a figure beside the table, if there is one; it returns a ``matplotlib.figure.Figure``.
     """
 
     name: str
@@ -84,6 +90,7 @@ class Experiment:
     runs: Callable[[Choice], list[Run]]
     render: Callable[[Choice, Store], Any]
     notes: tuple[str, ...] = field(default=())
+    figure: Callable[[Choice, Store], Any] | None = None
 
     @classmethod
     def of_measures(
@@ -93,9 +100,10 @@ class Experiment:
         choice: Choice,
         setting: str,
         measures: Callable[[Choice], list[Measure]],
+        draw: Callable[[Table], Any] | None = None,
         **table: Any,
     ) -> Experiment:
-        """An experiment whose table follows from its measures."""
+        """An experiment whose table follows from its measures, and its figure, if any, from the table."""
 
         def runs(wanted: Choice) -> list[Run]:
             return [run for measure in measures(wanted) for run in measure.runs]
@@ -103,7 +111,10 @@ class Experiment:
         def render(wanted: Choice, store: Store) -> Table:
             return table_of(item, measures(wanted), wanted, store, **table)
 
-        return cls(name, item, choice, setting, runs, render)
+        def figure(wanted: Choice, store: Store) -> Any:
+            return None if draw is None else draw(render(wanted, store))
+
+        return cls(name, item, choice, setting, runs, render, figure=None if draw is None else figure)
 
 
 def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Store, **options: Any) -> Table:

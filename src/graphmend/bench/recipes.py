@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from graphmend.bench.presets import preset
 from graphmend.bench.run import Run
 
-__all__ = ["adapt_run", "attack_run", "setting_of", "train_run", "tune_run"]
+__all__ = ["adapt_run", "attack_run", "setting_of", "stats_run", "train_run", "transfer_run", "tune_run"]
 
 ROBUST = ("cora", "citeseer", "pubmed", "arxiv", "arxiv-size", "digits", "wine", "breast-cancer")
 
@@ -42,7 +43,7 @@ def train_run(dataset: str, backbone: str, seed: int, trainer: dict[str, Any] | 
 
 
 def attack_run(train: Run, rate: float, **attack: Any) -> Run:
-    """PR-BCD on a trained model, at its test nodes."""
+    """PR-BCD on a trained model, at its test nodes; ``nodes="all"`` attacks all nodes, as the paper does."""
     return Run("attack", {"train": dict(train.settings), "rate": rate, **attack}, needs=(train,))
 
 
@@ -86,6 +87,27 @@ def tune_run(
     """The choice of an adapter's settings from a grid, on validation labels; one choice may serve all seeds."""
     settings = {**_harmed(train, adapter, abnormal, attack), "grid": grid}
     return Run("tune", settings, tuple(run for run in (train, attack) if run is not None))
+
+
+def stats_run(train: Run, adapter: dict[str, Any] | None = None, *, attack: Run | None = None) -> Run:
+    """What a graph looks like beside the clean one: as it is, attacked, or mended after an attack."""
+    return Run("stats", _harmed(train, adapter, None, attack), tuple(run for run in (train, attack) if run is not None))
+
+
+def transfer_run(
+    train: Run, targets: Mapping[str, Run], adapter: dict[str, Any] | None = None, *, abnormal: float | None = None
+) -> Run:
+    """A graph that is mended for one trained model and given to others.
+
+    Args:
+        train: The training of the model that the graph is mended for.
+        targets: The trainings of those that are scored, by name.
+        adapter: As for :func:`adapt_run`.
+        abnormal: Share of the test nodes whose features become noise.
+    """
+    settings = _harmed(train, adapter, abnormal, None)
+    settings["targets"] = {name: dict(run.settings) for name, run in targets.items()}
+    return Run("transfer", settings, (train, *targets.values()))
 
 
 def _harmed(train: Run, adapter: dict[str, Any] | None, abnormal: float | None, attack: Run | None) -> dict[str, Any]:

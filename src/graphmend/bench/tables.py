@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from graphmend.metrics import average_rank, compare_paired, holm
 
@@ -133,7 +134,7 @@ class Table:
                 name: {column: self.cell(row, column).mean for column in self.columns} for name, row in members.items()
             }
             found = average_rank(means)
-            ranks |= {row: found.get(name) for name, row in members.items()}
+            ranks |= {row: None if math.isnan(found[name]) else found[name] for name, row in members.items()}
         return ranks
 
     def markdown(self) -> str:
@@ -190,7 +191,7 @@ class Table:
             table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
         for column in self.columns:
             table.add_section()
-            table.add_row(f"[bold]{column}[/bold]")
+            table.add_row(Text(column, style="bold"))
             for row in self.rows:
                 cell = self.cell(row, column)
                 difference = "" if cell.difference is None else f"{cell.difference:+.{cell.digits}f}"

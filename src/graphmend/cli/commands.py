@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from graphmend.cli.bench import bench_app
 from graphmend.cli.card import card
 from graphmend.cli.data import data_app
 from graphmend.cli.demo import demo
+from graphmend.cli.engines import TakesRay
 from graphmend.cli.info import info
 from graphmend.cli.list import list_
 from graphmend.cli.mend import mend
@@ -23,9 +25,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (demo, mend, apply, revert, card, train, info):
-    app.command()(command)
+    app.command(cls=TakesRay if command is mend else None)(command)
 app.command("list")(list_)
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

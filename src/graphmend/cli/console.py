@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PlainConsole", "log_to_stderr", "plain_table", "printable"]
+__all__ = ["PlainConsole", "has_terminal", "log_to_stderr", "plain_table", "printable"]
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -57,6 +57,11 @@ def plain_table(title: str, caption: str | None = None, gap: int = 2) -> Table:
         gap: The number of spaces between columns.
     """
     return Table(title=title, caption=caption, box=SIMPLE, padding=(0, gap - 1, 0, 0), show_edge=False)
+
+
+def has_terminal() -> bool:
+    """Whether standard error is a terminal, so that somebody sees a progress bar."""
+    return Console(stderr=True).is_terminal
 
 
 class _StandardError(logging.Handler):

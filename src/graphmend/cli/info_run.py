@@ -50,22 +50,24 @@ def _tensor_file(path: Path) -> dict[str, Any]:
     count = sum(tensor.numel() for tensor in tensors.values())
     if header.get("format", "").startswith("graphmend-model"):
         model = load_model(path)
-        return {"kind": "GraphMend model", **header, "config": model.config, "parameters": count}
+        facts = {"kind": "GraphMend model", **header, "config": model.config, "parameters": count}
+        return {**facts, "trainer": _object(header["trainer"])} if "trainer" in header else facts
     if "graphmend" not in header:
         return {"kind": "weights", "parameters": count, "tensors": len(tensors), "header": header}
-    if _format(header["graphmend"]).startswith("graphmend-card"):
+    if str(_object(header["graphmend"]).get("format")).startswith("graphmend-card"):
         return {"kind": "source card", **card_facts(SourceCard.load(path))}
     patch = Patch.load(path)
     return {"kind": "patch", "before": patch.before, "summary": patch.summary()}
 
 
-def _format(text: str) -> str:
-    """The format that a header in JSON names; if there is none, reading the file says what is wrong."""
+def _object(text: str) -> dict[str, Any]:
+    """The texts and numbers of an object in JSON; empty if it is none."""
     try:
-        header = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
-        return ""
-    return str(header.get("format")) if isinstance(header, dict) else ""
+        return {}
+    plain = parsed.items() if isinstance(parsed, dict) else ()
+    return {key: value for key, value in plain if value is None or isinstance(value, str | int | float)}
 
 
 def _graph(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import typer
 from graphmend.cli import mend_options as options
 from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, reported
 from graphmend.cli.console import log_to_stderr
+from graphmend.cli.engines import Jobs, RayAddress
 
 
 @reported
@@ -24,6 +25,8 @@ def mend(
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
+    jobs: Jobs = None,
+    ray: RayAddress = None,
     card: options.CardFile = None,
     source: options.Source = None,
     no_card: options.NoCard = False,
@@ -126,5 +129,7 @@ def mend(
             labels=labels,
             json=json_,
             quiet=quiet,
+            jobs=jobs,
+            ray=ray,
         )
     )

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import typer
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import nn
 
 from graphmend.adapters import Identity
+from graphmend.bench.folders import in_folder
+from graphmend.bench.workers import Lost, Workers
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
-from graphmend.cli.console import PlainConsole
+from graphmend.cli.console import PlainConsole, has_terminal
 from graphmend.cli.device import device_of, for_model
-from graphmend.cli.labels import check_answers, labels_digest, read_labels, settle
+from graphmend.cli.engines import workers_of
+from graphmend.cli.labels import check_answers, labels_digest, read_labels
 from graphmend.cli.limits import limits_of
 from graphmend.cli.mend_options import GATE
 from graphmend.cli.mend_tables import print_reports, print_verdicts
-from graphmend.cli.methods import adapt, adapter_of, applying
+from graphmend.cli.mend_work import Job, Mending, ModelFiles
+from graphmend.cli.methods import adapter_of, applying
 from graphmend.cli.paths import check_no_clash, results_of
-from graphmend.cli.scoring import labelled_nodes, scores_if_possible, scores_of
+from graphmend.cli.scoring import labelled_nodes, scores_of
 from graphmend.errors import GraphMendError, require
-from graphmend.graph.limits import Limits
-from graphmend.io.files import check_folder, check_target, digest, is_whole, write_arrays, write_text
-from graphmend.io.graph_files import load_graph, save_graph
-from graphmend.io.provenance import provenance
-from graphmend.metrics import predictions
+from graphmend.io.files import check_folder, check_target, digest, is_whole
+from graphmend.io.graph_files import load_graph
 from graphmend.nn.checkpoint import load_any_model
-from graphmend.results.adaptation import Adaptation
+from graphmend.progress import track
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.version import __version__
 
-WITHOUT_CARD = ("gtrans", "identity")
+WITHOUT_CARD = ("airgnn_tune", "fine_tune", "gtrans", "identity", "jaccard", "tent")
 """Adapters that do not look at a source card."""
 
 TEST = "test_mask"
@@ -64,6 +66,8 @@ class Request:
     labels: Path | None
     json: bool
     quiet: bool
+    jobs: int | None = None
+    ray: str | None = None
 
     @property
     def checkpoint(self) -> Path | None:
@@ -71,35 +75,9 @@ class Request:
         return self.weights if self.model is None else self.model
 
 
-@dataclass
-class Job:
-    """One graph, and what is known before it is mended.
-
-    Args:
-        path: The file of the graph.
-        original: The graph as it is in the file.
-        data: The graph as the model takes it.
-        limits: What must not change.
-        record: What must be the same for the work to be the same.
-        report: The report of the very same work, if that was done before.
-        labelled: The nodes whose labels the loss may use.
-        tested: The nodes that are scored.
-        before: Their scores as the graph is.
-    """
-
-    path: Path
-    original: Data
-    data: Data
-    limits: Limits
-    record: dict[str, Any]
-    report: dict[str, Any] | None = None
-    labelled: Tensor | None = None
-    tested: Tensor | None = None
-    before: dict[str, float] | None = None
-
-
 def run_mend(request: Request) -> None:
     """Mend the graphs, or say what would be done, and print it."""
+    workers = workers_of(request.jobs, request.ray, request.device)
     where = device_of(request.device)
     chosen = applying(request.adapter, request.settings, request.given)
     _check_request(request)
@@ -117,7 +95,7 @@ def run_mend(request: Request) -> None:
         "questions": request.questions,
         "labels": None if answers is None else labels_digest(answers),
     }
-    same = {
+    same: dict[str, Any] = {
         "model": digest(net.state_dict(), f"{net} {getattr(net, 'config', request.factory)}"),
         "graphmend": __version__,
         "settings": settings,
@@ -127,24 +105,49 @@ def run_mend(request: Request) -> None:
         if job.report is None:
             _check_labels(job, request, net, chosen.get("label_mask"), answers)
 
-    def mended(job: Job) -> tuple[Adaptation, dict[str, Any]]:
-        shown = not request.quiet and not request.json
-        call = {"limits": job.limits, "seed": request.seed, "mode": request.mode, "progress": shown}
-        result = adapt(adapter_of(request.adapter, chosen, job.labelled), net, job.data, card=card.card, **call)
-        if answers is not None and request.labels is not None:
-            result = settle(result, answers, request.labels)
-        nodes = result.questions(request.questions).tolist() if request.questions else None
-        return result.rebase(job.original), {"questions": nodes, "card": card.summary()}
-
-    for job in jobs:
-        if job.report is not None:
-            continue
-        result, more = mended(job)
-        if request.out is None:
-            job.report = {"graph": job.path.name, **result.summary(), **more}
-        else:
-            job.report = _written(job, result, {**more, "provenance": provenance(where)}, request.out)
+    paths = (_absolute(request.model), request.factory, _absolute(request.weights), Path.cwd())
+    left = [job for job in jobs if job.report is None]
+    shown = not request.quiet and not request.json
+    mending = Mending(
+        net=net,
+        files=ModelFiles(*paths, same["model"]),
+        device=where,
+        adapter=request.adapter,
+        options=chosen,
+        call={"seed": request.seed, "mode": request.mode, "progress": shown and len(left) == 1},
+        card=card,
+        questions=request.questions,
+        answers=answers,
+        labels=request.labels,
+    )
+    reports = _mended(mending, left, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
+    for job in left:
+        job.report = reports[job.path]
     _print(request, [job.report for job in jobs if job.report is not None], card)
+
+
+def _mended(
+    mending: Mending, jobs: list[Job], workers: Workers, out: Path | None, progress: bool
+) -> dict[Path, dict[str, Any]]:
+    """The reports of graphs, by their paths; the bar counts graphs."""
+    if out is None:
+        results = workers(functools.partial(mending, folder=None), jobs)
+    else:
+        results = in_folder(workers, mending, out, jobs)
+    reports: dict[Path, dict[str, Any]] = {}
+    with closing(track(range(len(jobs)), "graphs", progress)) as bar:
+        for _ in bar:
+            result = next(results)
+            if isinstance(result, Lost):
+                raise GraphMendError(
+                    f"the process that mended {result.item.path} died ({result.reason}); mend it alone"
+                )
+            path, reports[path] = result
+    return reports
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()
 
 
 def _check_request(request: Request) -> None:
@@ -224,26 +227,6 @@ def _check_labels(
         job.before = scores_of(logits, data, job.tested, TEST, path)
     if answers is not None and request.labels is not None:
         check_answers(answers, logits, request.labels)
-
-
-def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> dict[str, Any]:
-    """The report of a mended graph; graph, predictions and patch are written first, the report last."""
-    graph, predicted, patch, report_file = results_of(job.path, out)
-    save_graph(graph, result.data)
-    arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
-    write_arrays(predicted, arrays)
-    result.patch.save(patch)
-    report = {
-        **job.record,
-        **result.summary(),
-        "history": [asdict(step) for step in result.history],
-        "candidates": [asdict(candidate) for candidate in result.candidates],
-        **more,
-    }
-    if job.tested is not None:
-        report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
-    write_text(report_file, json.dumps(report, indent=2) + "\n")
-    return report
 
 
 def _done(results: list[Path], record: dict[str, Any]) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,16 +19,17 @@ from graphmend.cli.console import PlainConsole, plain_table
 from graphmend.cli.device import device_of
 from graphmend.cli.paths import check_no_clash
 from graphmend.cli.scoring import labelled_nodes
+from graphmend.cli.settings import own_settings
 from graphmend.datasets.registry import load
 from graphmend.datasets.splits import MASKS, Splits, node_mask
-from graphmend.errors import GraphMendError, choose, require
+from graphmend.errors import GraphMendError, require
 from graphmend.graph.labels import count_classes
 from graphmend.io.files import check_target
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import provenance
 from graphmend.metrics import scores
-from graphmend.nn import BACKBONES, build, save_model
-from graphmend.training import ERM
+from graphmend.nn import build, save_model
+from graphmend.training import trainer_of
 
 
 class Request(NamedTuple):
@@ -38,7 +40,9 @@ class Request(NamedTuple):
     graph: Path | None
     backbone: str
     shape: dict[str, Any]
+    trainer: str
     training: dict[str, Any]
+    own: list[str]
     data_dir: Path | None
     json: bool
     seed: int
@@ -49,8 +53,8 @@ class Request(NamedTuple):
 def run_train(request: Request) -> None:
     """Train a model, save it with its source card, and print its scores."""
     where = device_of(request.device)
-    choose("backbone", request.backbone, BACKBONES)
-    trainer = ERM(**request.training, optimizer="adam", seed=request.seed)
+    of_trainer, of_backbone = own_settings(request.own, request.trainer, request.backbone)
+    trainer = trainer_of(request.trainer, **request.training, **of_trainer)
     card_file = card_beside(request.out)
     check_no_clash([request.out, card_file], [] if request.graph is None else [request.graph])
     for target in (request.out, card_file):
@@ -58,14 +62,17 @@ def run_train(request: Request) -> None:
     splits = _splits(request).to(where)
     first = splits.train[0]
     torch.manual_seed(request.seed)
-    net = build(request.backbone, first.x.size(1), out_channels=int(splits.meta["classes"]), **request.shape)
+    shape = {**request.shape, **of_backbone}
+    net = build(request.backbone, first.x.size(1), out_channels=int(splits.meta["classes"]), **shape)
     net = net.to(where, first.x.dtype)
     trainer(net, splits, progress=not request.quiet and not request.json)
-    save_model(net, request.out)
+    settings = {"name": request.trainer, **asdict(trainer)}
+    save_model(net, request.out, trainer=settings)
     report: dict[str, Any] = {
         "model": str(request.out),
         "card": _write_card(net, splits.train, card_file, request.seed),
         "backbone": request.backbone,
+        "trainer": settings,
     }
     for name, part in (("train", splits.train), ("validation", splits.val), ("test", splits.test)):
         report[name] = _scores(net, part)
@@ -120,7 +127,7 @@ def _scores(net: nn.Module, part: list[Data]) -> dict[str, float]:
 
 
 def _print(report: dict[str, Any]) -> None:
-    console, table = PlainConsole(), plain_table(f"{report['backbone']} trained")
+    console, table = PlainConsole(), plain_table(f"{report['backbone']} trained by {report['trainer']['name']}")
     for column in ("nodes", "accuracy", "macro-F1"):
         table.add_column(column)
     for name in ("train", "validation", "test"):

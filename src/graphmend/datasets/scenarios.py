@@ -78,7 +78,8 @@ def load_shift(*, seed: int = 0, data_dir: str | Path | None = None) -> Splits:
     return replace(splits, meta={**splits.meta, "name": "digits-shift", "seed": seed})
 
 
-DATASETS = {"digits-shift": Dataset("digits-shift", "contrast and brightness", load_shift)}
+_NOTE = "scikit-learn's digits as graphs of nearest neighbours, with simulated contrast and brightness"
+DATASETS = {"digits-shift": Dataset("digits-shift", "contrast, brightness", load_shift, generated=True, note=_NOTE)}
 
 
 def abnormal_features(

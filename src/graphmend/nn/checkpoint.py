@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,15 @@ FEW_LAYERS = 100  # cost nothing to build, whatever the file holds
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def save_model(model: nn.Module, path: str | Path) -> None:
-    """Write a GraphMend backbone to ``path``, atomically and with a checksum of weights and options."""
+def save_model(model: nn.Module, path: str | Path, *, trainer: Mapping[str, Any] | None = None) -> None:
+    """Write a GraphMend backbone to ``path``, atomically and with a checksum of weights and options.
+
+    Args:
+        model: The model.
+        path: The file.
+        trainer: How the model was trained, such as the name of a trainer and its settings. It is kept for people to
+            read, and 'graphmend info' shows it; loading the model does not use it.
+    """
     names = {backbone: name for name, backbone in BACKBONES.items()}
     require(
         type(model) in names,
@@ -39,6 +47,8 @@ def save_model(model: nn.Module, path: str | Path) -> None:
         "save other models' state_dict with safetensors and load them through a factory",
     )
     header = {"format": FORMAT, "backbone": names[type(model)], "config": json.dumps(model.config)}
+    if trainer is not None:
+        header["trainer"] = json.dumps(dict(trainer), default=str)
     write_safetensors(path, model.state_dict(), header)
 
 
@@ -54,7 +64,7 @@ def load_model(path: str | Path) -> nn.Module:
         f"{path} holds no GraphMend checkpoint (format {escaped(repr(found), 40)}); for other models give a factory",
     )
     try:
-        further = listed(set(header) - {"format", "backbone", "config"})
+        further = listed(set(header) - {"format", "backbone", "config", "trainer"})
         require(not further, f"there is an unknown entry {escaped(further, 40)!r}")
         name, config = header["backbone"], json.loads(header["config"])
         _check_options(name, config, tensors)

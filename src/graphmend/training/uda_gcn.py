@@ -58,7 +58,7 @@ class UDAGCN(Trainer):
         if not isinstance(model, DualGCN):
             name = type(model).__name__
             raise GraphMendError(
-                f"UDAGCN trains a graphmend.nn.DualGCN (got {name}); build one, or use DANN for others"
+                f"UDAGCN trains dual_gcn, a graphmend.nn.DualGCN (got {name}); build one, or use DANN for others"
             )
         check_targets(splits)
         classifier = nn.Sequential(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -33,12 +34,15 @@ def adapt(run: Run, workspace: Workspace) -> dict[str, Any]:
     known = card(model, splits.train) if settings.get("source") and model is not None else None
     graphs, logits = {}, []
     for index, (name, data) in enumerate(tests.items()):
+        told: dict[str, Any] = {"nodes": data.num_nodes}
         if per_graph:
+            start = time.perf_counter()
             model = _model_for(workspace, settings, splits, index)
+            told["training_seconds"] = round(time.perf_counter() - start, 3)
         assert model is not None
         result, seconds = _adapted(adapter, model, data, splits, known, settings["seed"])
         logits.append(result.logits)
-        graphs[name] = {**_scores(result, data, splits.metric), "seconds": round(seconds, 4), **_told(result)}
+        graphs[name] = {**_scores(result, data, splits.metric), "seconds": round(seconds, 4), **told, **_told(result)}
     if "groups" in splits.meta:
         grouped = [100 * value for value in grouped_scores(logits, splits)]
     else:

@@ -16,13 +16,16 @@ __all__ = ["attack"]
 
 
 def attack(run: Run, workspace: Workspace) -> dict[str, Any]:
-    """Flip edges so that a trained model errs on the test nodes, and leave the flips for others."""
+    """Flip edges so that a trained model errs on the test nodes, and leave the flips for others.
+
+    With ``nodes = "all"`` the attacker's loss counts all nodes, as in the paper.
+    """
     options = dict(run.settings)
     settings = options.pop("train")
     data = workspace.splits(settings).test[0]
     model = workspace.model(settings)
-    rate = options.pop("rate")
-    transform = PRBCD(model, nodes=node_mask(data), rate=rate, seed=settings["seed"], **options)
+    nodes = None if options.pop("nodes", "test") == "all" else node_mask(data)
+    transform = PRBCD(model, nodes=nodes, seed=settings["seed"], **options)
     harmed = transform(data)
     flips = UndirectedGraph.of(data).changes_to(UndirectedGraph.of(harmed))
     write_arrays(workspace.store.artefact(run, ".npz"), {"flips": flips.cpu().numpy()})

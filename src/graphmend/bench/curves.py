@@ -1,0 +1,62 @@
+"""Tables whose columns are the steps of a scale, drawn as curves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphmend.bench.tables import Published, Table
+from graphmend.results.frames import needed
+
+__all__ = ["curves"]
+
+INSTALL = "install it with: pip install 'graphmend[plot]'"
+COLOURS = ("#222255", "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#ee8866", "#44bb99", "#bbbbbb")
+WIDE = 4  # panels side by side
+
+
+def curves(table: Table, label: str) -> Any:
+    """One panel per group of rows, one line per row with the deviation over seeds, and hollow dots for the paper's.
+
+    Args:
+        table: Rows that share all words but the last are a group; columns are the steps of the scale, in order.
+        label: What the scale is.
+
+    Returns:
+        A ``matplotlib.figure.Figure``; nothing of matplotlib's global state is read or changed.
+    """
+    groups = list(dict.fromkeys(row[:-1] for row in table.rows))
+    lines = list(dict.fromkeys(row[-1] for row in table.rows))
+    wide = min(WIDE, len(groups))
+    high = -(-len(groups) // wide)
+    figure = needed("matplotlib.figure", "a figure", INSTALL).Figure(
+        figsize=(3.2 * wide + 1.6, 2.8 * high + 0.6), dpi=110, layout="constrained"
+    )
+    panels = figure.subplots(high, wide, squeeze=False).flat
+    for panel in panels[len(groups) :]:
+        panel.set_visible(False)
+    for panel, group in zip(panels, groups, strict=False):
+        panel.set_title(", ".join(group), fontsize=9)
+        panel.set_xticks(range(len(table.columns)), table.columns, fontsize=7)
+        panel.set_xlabel(label, fontsize=8)
+        panel.grid(alpha=0.25)
+        for name in lines:
+            if (*group, name) in table.rows:
+                _draw(panel, table, (*group, name), COLOURS[lines.index(name) % len(COLOURS)])
+    figure.suptitle(table.title, fontsize=10)
+    handles = {
+        line.get_label(): line for panel in figure.axes for line in panel.get_lines() if line.get_label()[0] != "_"
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize=8, frameon=False)
+    return figure
+
+
+def _draw(panel: Any, table: Table, row: tuple[str, ...], colour: str) -> None:
+    cells = [(place, table.cell(row, column)) for place, column in enumerate(table.columns)]
+    known = [(place, cell.mean, cell.deviation or 0.0) for place, cell in cells if cell.mean is not None]
+    places, means, deviations = ([point[k] for point in known] for k in range(3))
+    panel.plot(places, means, color=colour, linewidth=1.3, marker=".", label=row[-1])
+    low, high = ([m + side * d for m, d in zip(means, deviations, strict=True)] for side in (-1, 1))
+    panel.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
+    paper = [(place, cell.paper.mean) for place, cell in cells if isinstance(cell.paper, Published)]
+    if paper:
+        panel.plot(*zip(*paper, strict=True), "o", color=colour, fillstyle="none", markersize=5, linestyle="none")
