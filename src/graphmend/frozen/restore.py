@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, listed, require
 
-COPIED_BYTES = 1 << 24  # a graph up to this size is copied in a few milliseconds
+COPIED_BYTES = 1 << 22  # a graph up to this size is copied in about a millisecond
 _ONE_AT_A_TIME = threading.RLock()
 
 
