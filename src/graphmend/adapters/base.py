@@ -276,8 +276,8 @@ def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped) -> Adaptati
 def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None = None) -> Adaptation:
     data, history = task.data, task.history
     none = data.edge_index[:, :0]
-    x = data.x.clone() if change.x is None else change.x.detach()
-    if change.x is not None and not is_finite(x):
+    x = None if change.x is None else change.x.detach()
+    if x is not None and not is_finite(x):
         raise Stopped("the mended features are not finite; take a smaller lr_feature")
     removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
     if weight is not None and not bool(weight.isfinite().all()):
@@ -315,8 +315,8 @@ def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative |
     if other is None:
         return None
     none = task.data.edge_index[:, :0]
-    x = task.data.x.clone() if other.x is None else other.x.detach()
-    if not is_finite(x):
+    x = None if other.x is None else other.x.detach()
+    if x is not None and not is_finite(x):
         return None
     patch, mended = Patch.make(task.data, x, none[0] if other.removed is None else other.removed, none)
     logits = frozen.predict(mended) if other.logits is None else other.logits

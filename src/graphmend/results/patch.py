@@ -64,20 +64,18 @@ class Patch:
 
     @classmethod
     def make(
-        cls, data: Data, x: Tensor, removed: Tensor, added: Tensor, edge_weight: Tensor | None = None
+        cls, data: Data, x: Tensor | None, removed: Tensor, added: Tensor, edge_weight: Tensor | None = None
     ) -> tuple[Patch, Data]:
         """The patch that changes a graph, and the mended graph.
 
         Args:
             data: The graph.
-            x: The new features, which the mended graph takes over.
+            x: The new features, which the mended graph takes over; ``None`` if they stay.
             removed: Positions of the edges that go, ascending.
             added: Edges that come, ``(2, m)``.
             edge_weight: New weights, one per edge of the mended graph: those that stay, then those that come.
         """
-        before, after = as_bits(data.x), as_bits(x)
-        bits = torch.bitwise_xor(before, after, out=empty_like(after))
-        rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
+        rows, bits = _changed_rows(data.x, x)
         attributes, new = edge_attributes(data), attributes_of_added(data, added)
         weight_bits, new_weights, stays = None, None, _stays(data, removed)
         if edge_weight is not None:
@@ -94,10 +92,10 @@ class Patch:
                 weight_bits = _changed_bits(data.edge_weight[stays], old)
         patch = cls(
             before=fingerprint_of(data),
-            nodes=x.size(0),
+            nodes=data.x.size(0),
             edges=stays.numel(),
             rows=rows,
-            bits=bits if rows.numel() == x.size(0) else bits.index_select(0, rows),
+            bits=bits,
             removed=removed,
             removed_attributes={name: value.index_select(0, removed) for name, value in attributes.items()},
             added_attributes=new,
@@ -108,7 +106,7 @@ class Patch:
                 for name, (value, bounds) in edge_sequences(data).items()
             },
         )
-        return patch, patch._apply(data, x.detach())
+        return patch, patch._apply(data, data.x.clone() if x is None else x.detach())
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
@@ -313,6 +311,16 @@ def _require_same(actual: str, expected: str, otherwise: str) -> None:
 def as_bits(x: Tensor) -> Tensor:
     """The same memory read as whole numbers."""
     return x.view(_INTEGER[x.element_size()])
+
+
+def _changed_rows(before: Tensor, after: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The rows that changed, and which of their bits."""
+    if after is None:
+        return torch.empty(0, dtype=torch.long, device=before.device), as_bits(before[:0])
+    old, new = as_bits(before), as_bits(after)
+    bits = torch.bitwise_xor(old, new, out=empty_like(new))
+    rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
+    return rows, bits if rows.numel() == before.size(0) else bits.index_select(0, rows)
 
 
 def _stays(data: Data, removed: Tensor) -> Tensor:
