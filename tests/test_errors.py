@@ -28,7 +28,7 @@ from graphmend.errors import (
     whole_number,
 )
 
-NOTHING: list[Any] = [None, True, np.True_, "1", b"1", 1j, [], {}, object(), int, np.ones(3), torch.ones(2), math.nan]
+NOTHING: list[Any] = [None, True, np.True_, "1", b"1", 1j, [], {}, ..., int, np.ones(3), torch.ones(2), math.nan]
 
 
 class Mute:

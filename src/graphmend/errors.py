@@ -127,6 +127,11 @@ def real_number(
     return number
 
 
+def rate_number(name: str, value: Any, *, may_be_zero: bool = False) -> float:
+    """``value`` as a learning rate or a weight decay, no larger than an optimiser of torch takes in any precision."""
+    return real_number(name, value, 0, 1e3) if may_be_zero else real_number(name, value, above=0, high=1e3)
+
+
 def real_numbers(name: str, value: Any, **options: Any) -> tuple[float, ...]:
     """``value`` as several numbers, at least one; ``options`` are those of :func:`real_number`."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0

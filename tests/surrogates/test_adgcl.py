@@ -193,7 +193,7 @@ def test_what_it_cannot_work_with_is_named() -> None:
         "batch_size": "ADGCL's batch_size must be a whole number of at least 2 .got -1",
         "hidden_channels": "hidden_channels must be a whole number of at least 1 .got -1",
         "steps": "steps must be a whole number of at least 0 .got -1",
-        "lr": "lr must be a finite number above 0 .got -1",
+        "lr": "lr must be a number in .0, 1000. .got -1",
         "temperature": "temperature must be a finite number above 0 .got -1",
         "regularisation": "regularisation must be a finite number of at least 0 .got -1",
     }.items():

@@ -133,7 +133,7 @@ def test_what_it_cannot_work_with_is_named() -> None:
     for options, message in {
         ("mask_ratio", 0.0): r"mask_ratio must be a number in \(0, 1\] \(got 0.0\)",
         ("epochs", 0): r"epochs must be a whole number of at least 1 \(got 0\)",
-        ("lr", float("nan")): r"lr must be a finite number above 0 \(got nan\)",
+        ("lr", float("nan")): r"lr must be a number in .0, 1000. \(got nan\)",
         ("hidden_channels", 0): r"hidden_channels must be a whole number of at least 1 \(got 0\)",
     }.items():
         with pytest.raises(GraphMendError, match=message):

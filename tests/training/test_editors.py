@@ -181,7 +181,7 @@ def test_editors_learn_to_flip_what_spreads_the_risks(monkeypatch: pytest.Monkey
         ({"views": 1}, "views must be a whole number of at least 2"),
         ({"flips": 0}, "flips must be a whole number of at least 1"),
         ({"editor_steps": 0}, "editor_steps"),
-        ({"editor_lr": 0.0}, "editor_lr must be a finite number above 0"),
+        ({"editor_lr": 0.0}, "editor_lr must be a number in .0, 1000."),
         ({"beta": -1.0}, "beta must be a finite number of at least 0"),
         ({"beta_growth": math.inf}, "beta_growth must be a finite number"),
         ({"candidates": 2}, "at least 5 .got 2.; flips are chosen among them"),

@@ -279,8 +279,8 @@ def test_frozen_and_unsuitable_models() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"lr": 0.0}, "lr must be a finite number above 0"),
-        ({"lr": float("nan")}, "lr must be a finite number above 0"),
+        ({"lr": 0.0}, "lr must be a number in .0, 1000."),
+        ({"lr": float("nan")}, "lr must be a number in .0, 1000."),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"epochs": 0}, "got 0"),
         ({"drop_edge": 1.0}, "drop_edge"),

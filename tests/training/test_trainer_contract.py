@@ -183,9 +183,11 @@ def test_unsuitable_models_and_labels(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": 0.0}, "lr must be a finite number above 0"),
-        ({"lr": float("nan")}, "lr must be a finite number above 0"),
+        ({"lr": 0.0}, "lr must be a number in .0, 1000."),
+        ({"lr": float("nan")}, "lr must be a number in .0, 1000."),
+        ({"lr": 1e300}, "lr must be a number in .0, 1000."),
         ({"weight_decay": -1.0}, "weight_decay"),
+        ({"weight_decay": 1e300}, r"weight_decay must be a number in \[0, 1000\]"),
         ({"epochs": 0}, "got 0"),
         ({"optimizer": "sgd"}, "adam, adamw"),
         ({"heads": 2}, "does not take these options: .*heads"),

@@ -12,7 +12,7 @@ from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.adapters.model_steps import learn
 from graphmend.contracts import Backbone
-from graphmend.errors import check_fields, real_number, switch, whole_number
+from graphmend.errors import check_fields, rate_number, switch, whole_number
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
 __all__ = ["FineTune"]
@@ -57,9 +57,9 @@ class FineTune(Adapter):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
-        check_fields(self, real_number, "lr", above=0)
+        check_fields(self, rate_number, "lr")
         check_fields(self, whole_number, "steps")
-        check_fields(self, real_number, "weight_decay", low=0)
+        check_fields(self, rate_number, "weight_decay", may_be_zero=True)
         check_fields(self, switch, "train_mode")
 
     def adapt(self, task: Task) -> Change:

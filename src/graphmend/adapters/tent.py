@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.model_steps import learn
-from graphmend.errors import check_fields, one_of, real_number, require, whole_number
+from graphmend.errors import check_fields, one_of, rate_number, require, whole_number
 from graphmend.surrogates.entropy import Entropy
 
 __all__ = ["Tent"]
@@ -55,7 +55,7 @@ class Tent(Adapter):
 
     def __post_init__(self) -> None:
         one_of("statistics", self.statistics, STATISTICS)
-        check_fields(self, real_number, "lr", above=0)
+        check_fields(self, rate_number, "lr")
         check_fields(self, whole_number, "steps")
         check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
 from graphmend.engine.ops import at_least_single
-from graphmend.errors import check_fields, real_number, require, whole_number
+from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
 from graphmend.frozen.restore import untouched_rng
 from graphmend.surrogates.base import Surrogate
 from graphmend.surrogates.info_nce import info_nce
@@ -77,7 +77,8 @@ class ADGCL(Surrogate):
 
     def __post_init__(self) -> None:
         check_fields(self, real_number, "regularisation", low=0)
-        check_fields(self, real_number, "temperature", "lr", above=0)
+        check_fields(self, real_number, "temperature", above=0)
+        check_fields(self, rate_number, "lr")
         check_fields(self, whole_number, "batch_size", low=2)
         check_fields(self, whole_number, "hidden_channels", low=1)
         check_fields(self, whole_number, "steps")

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
-from graphmend.errors import check_fields, real_number, require, seed_number, switch, whole_number
+from graphmend.errors import check_fields, rate_number, real_number, require, seed_number, switch, whole_number
 from graphmend.frozen.restore import plain, untouched_rng
 from graphmend.graph.checks import check_graph
 from graphmend.surrogates.base import Surrogate
@@ -105,7 +105,7 @@ class SLAPS(Surrogate):
         check_graph(train_data)
         mask_ratio = real_number("mask_ratio", mask_ratio, above=0, high=1)
         hidden_channels, epochs = whole_number("hidden_channels", hidden_channels, 1), whole_number("epochs", epochs, 1)
-        lr, seed, denoise = real_number("lr", lr, above=0), seed_number("seed", seed), switch("denoise", denoise)
+        lr, seed, denoise = rate_number("lr", lr), seed_number("seed", seed), switch("denoise", denoise)
         data = plain(train_data)
         with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
             net = AutoEncoder(data.x.size(1), hidden_channels).to(data.x.device, data.x.dtype)

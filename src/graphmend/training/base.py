@@ -21,7 +21,7 @@ from graphmend.errors import (
     GraphMendError,
     check_fields,
     choose,
-    real_number,
+    rate_number,
     require,
     seed_number,
     switch,
@@ -76,8 +76,8 @@ class Trainer(ABC):
 
     def __post_init__(self) -> None:
         choose("optimizer", self.optimizer, OPTIMIZERS)
-        check_fields(self, real_number, "lr", above=0)
-        check_fields(self, real_number, "weight_decay", low=0)
+        check_fields(self, rate_number, "lr")
+        check_fields(self, rate_number, "weight_decay", may_be_zero=True)
         check_fields(self, whole_number, "epochs", low=1)
         check_fields(self, seed_number, "seed")
         for field in fields(self):  # those of subclasses, too, which then have only ranges to check

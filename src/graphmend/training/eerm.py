@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmend.datasets.splits import Splits
-from graphmend.errors import check_fields, real_number, require, whole_number
+from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
 from graphmend.training.base import Objective, Trainer, mean_risk, outputs
 from graphmend.training.editors import Editor
 
@@ -65,7 +65,7 @@ class EERM(Trainer):
         super().__post_init__()
         check_fields(self, whole_number, "views", low=2, hint="there is no variance of a single one")
         check_fields(self, whole_number, "flips", "editor_steps", low=1)
-        check_fields(self, real_number, "editor_lr", above=0)
+        check_fields(self, rate_number, "editor_lr")
         check_fields(self, real_number, "beta", "beta_growth", low=0)
         check_fields(
             self, whole_number, "candidates", low=self.flips, optional=True, hint="flips are chosen among them"
