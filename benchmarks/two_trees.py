@@ -3,9 +3,9 @@
     git worktree add /tmp/before COMMIT
     python -m benchmarks.two_trees /tmp/before/src src --pairs 40 --out before_and_after.json
 
-Both trees are imported, each under its own set of modules, and mend the same graph (Planetoid Cora) for the same untrained
-models; the order alternates from pair to pair. CPU time of one thread is measured, and the median of the ratios new / old is
-what counts: a busy machine disturbs both alike.
+Both trees are imported, each under its own set of modules, and mend the same graph (Planetoid Cora) for the same
+untrained models; the order alternates from pair to pair. CPU time of one thread is measured, and the median of the
+ratios new / old is what counts: a busy machine disturbs both alike.
 """
 
 from __future__ import annotations
