@@ -182,3 +182,24 @@ class Adds(nn.Module):
 def test_fine_tune_needs_something_to_move() -> None:
     with pytest.raises(GraphMendError, match="Adds has no parameters that could be moved"):
         FineTune(Entropy())(Adds(), make_graph())
+
+
+class Scriptable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(IN, HID), nn.Linear(HID, OUT)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.a(x)
+        return self.b((h + torch.zeros_like(h).index_add(0, edge_index[1], h[edge_index[0]])).relu())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_model_is_copied_and_fine_tuned_like_the_one_it_was_made_from() -> None:
+    torch.manual_seed(0)
+    model, data = Scriptable(), make_graph(torch.float32)
+    scripted: nn.Module = torch.jit.script(model)
+    plain, other = (FineTune(Entropy(), lr=0.1)(each, data) for each in (model, scripted))
+    torch.testing.assert_close(other.logits, plain.logits)
+    assert plain.reason is None and not torch.equal(plain.model.a.weight, model.a.weight)
+    assert all(parameter.requires_grad for parameter in other.model.parameters())

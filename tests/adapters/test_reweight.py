@@ -240,6 +240,14 @@ def test_a_largest_weight_that_makes_no_sense_is_named(largest: Any) -> None:
         Reweight(largest)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_largest_weight_beyond_what_a_type_can_hold_clips_nothing(dtype: torch.dtype) -> None:
+    model, data = gcn().to(dtype), graph()
+    data.x = data.x.to(dtype)
+    result = Reweight(1e300)(model, data, card=card(model, data))
+    assert result.reason is None and result.logits.isfinite().all()
+
+
 def test_without_a_card_it_says_so() -> None:
     with pytest.raises(GraphMendError, match=r"Reweight compares the graph .* needs a source card"):
         Reweight()(gcn(), graph())

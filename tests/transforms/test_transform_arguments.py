@@ -99,7 +99,7 @@ def test_seeds_of_numpy_have_32_bits(seed: int) -> None:
 
 def test_shares_are_numbers() -> None:
     shift = KINDS["LabelShift"]
-    for bad in ("ab", 0.5, [None, 1.0], [[0.5], [0.5]], [], [float("nan"), 1.0]):
+    for bad in ("ab", 0.5, [None, 1.0], [[0.5], [0.5]], [], [float("nan"), 1.0], 10**400, [10**400]):
         with pytest.raises(GraphMendError, match="shares must not be negative and not all 0"):
             shift(bad)
     assert torch.equal(shift(np.array([0.5, 0.25, 0.25]))(labelled(30)).y, shift((2, 1, 1))(labelled(30)).y)

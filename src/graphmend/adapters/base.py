@@ -235,7 +235,10 @@ class Adapter(ABC):
         with FrozenGNN(original, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode):
             _LOG.debug("the model runs on this graph, so a copy of it can be changed")
         try:
-            task.model = copy.deepcopy(original)
+            with torch.inference_mode(False), torch.no_grad():  # else the weights of a scripted copy are no leaves
+                task.model = copy.deepcopy(original)
+                for own, given in zip(task.model.parameters(), original.parameters(), strict=True):
+                    own.requires_grad_(given.requires_grad)
         except Exception as error:
             raise GraphMendError(
                 f"the model cannot be copied ({error}), but {type(self).__name__} changes it"

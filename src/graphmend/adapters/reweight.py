@@ -60,7 +60,8 @@ class Reweight(Adapter):
         with failures_named(task.model, data):
             probability = probabilities(frozen(data.x, edge_index), card.temperature)
         ratios = pair_ratios(card.soft_pairs, pair_counts(probability, edge_index))
-        ratios = ratios.clamp(1 / self.largest, self.largest)
+        largest = min(self.largest, torch.finfo(ratios.dtype).max)
+        ratios = ratios.clamp(1 / largest, largest)
         ratios = ratios.masked_fill((ratios - 1).abs() <= NEGLIGIBLE, 1.0)
         source, target = probability.argmax(1)[edge_index]
         weight = ratios[source, target].masked_fill(~task.limits.free_edges(edge_index, data.x.size(0)), 1.0)

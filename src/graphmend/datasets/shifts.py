@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import check_fields, real_number, require, seed_number
+from graphmend.errors import check_fields, real_number, require, seed_number, shown
 from graphmend.graph.checks import check_features, check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import subgraph, without_edges
@@ -63,10 +63,12 @@ class LabelShift:
         if self.shares is not None:
             try:
                 shares = np.asarray(self.shares, dtype=np.float64)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 shares = np.zeros(0)
             good = shares.ndim == 1 and bool(np.isfinite(shares).all() and (shares >= 0).all() and (shares > 0).any())
-            require(good, f"shares must not be negative and not all 0 (got {self.shares!r}); give a number per class")
+            require(
+                good, f"shares must not be negative and not all 0 (got {shown(self.shares)}); give a number per class"
+            )
 
     def __call__(self, data: Data) -> Data:
         """The subgraph of the nodes that stay, in their order."""
