@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import Field, fields
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 from adapter_cases import make_graph, make_model
-from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, card, mend
-from graphmend.adapters import Align, Reweight
+from graphmend import FrozenGNN, Gate, GraphMendError, GTrans, Identity, card, mend
+from graphmend.adapters import ADAPTERS, Align, Reweight
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,3 +92,16 @@ def test_progress_is_shown_or_not(progress: Any) -> None:
 def test_an_adapter_that_cannot_be_called_is_named() -> None:
     with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters \(got 'gtrans'\)"):
         mend(make_model(), make_graph(), "gtrans")  # type: ignore[arg-type]
+
+
+READABLE = ("int", "float", "bool", "str", "int | None", "float | None", "str | None", "float | int")
+FIELDS = [(kind, field) for kind in (Gate, *ADAPTERS.values()) for field in fields(kind) if field.type in READABLE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), FIELDS, ids=lambda part: getattr(part, "__name__", getattr(part, "name", ""))
+)
+def test_a_setting_of_another_type_is_named_when_an_adapter_is_made(kind: Any, field: Field[Any]) -> None:
+    for bad in (1j, [], {}, b"x", np.ones(2), torch.ones(2)):
+        with pytest.raises(GraphMendError, match=field.name):
+            kind(**{field.name: bad})

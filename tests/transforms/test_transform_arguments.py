@@ -103,3 +103,11 @@ def test_shares_are_numbers() -> None:
         with pytest.raises(GraphMendError, match="shares must not be negative and not all 0"):
             shift(bad)
     assert torch.equal(shift(np.array([0.5, 0.25, 0.25]))(labelled(30)).y, shift((2, 1, 1))(labelled(30)).y)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_is_neither_true_nor_false_is_named(kind: Any) -> None:
+    for field in fields(kind):
+        for bad in (None, "x", 2, np.ones(2), torch.ones(2)) if field.type == "bool" else ():
+            with pytest.raises(GraphMendError, match=f"{kind.__name__}'s {field.name} must be True or False"):
+                make(kind, **{field.name: bad})

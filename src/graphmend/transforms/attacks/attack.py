@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import check_fields, choose, seed_number, whole_number
+from graphmend.errors import check_fields, choose, seed_number, switch, whole_number
 from graphmend.frozen.restore import private
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
@@ -61,6 +61,7 @@ class EdgeAttack(ABC):
         check_fields(self, whole_number, "block_size", low=1)
         check_fields(self, whole_number, "epochs", low=1)
         check_fields(self, seed_number, "seed")
+        check_fields(self, switch, "progress")
         if self.nodes is not None:
             object.__setattr__(self, "nodes", read_mask(self.nodes, name="nodes"))
         if self.known is not None:
