@@ -70,8 +70,8 @@ def test_the_folder_may_come_from_the_environment(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "unknown experiment 'nothing'; choose one of abnormal-methods, "),
-        (("status", "nothing"), "unknown experiment 'nothing'; choose one of abnormal-methods, "),
+        (("nothing",), "unknown experiment 'nothing'; choose one of abnormal-features, "),
+        (("status", "nothing"), "unknown experiment 'nothing'; choose one of abnormal-features, "),
         ((NAME, "--method", "magic"), "there is no magic among the methods here: airgnn, "),
         ((NAME, "--backbone", "cnn"), "there is no cnn among the backbones here: gcn"),
         ((NAME, "--smoke", "--dataset", "cora", "--seeds", "2"), "leave out --dataset and --seeds"),

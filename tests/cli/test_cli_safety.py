@@ -64,7 +64,7 @@ BAD_LABELS: dict[str, tuple[dict[str, Any], str]] = {
         "bad.npz: test_mask: labels of scored nodes must lie in 0..1",
     ),
     "no label": ({"y": torch.tensor([0, 1, -1, 1, 0])}, "holds the label -1 in test_mask"),
-    "fraction": ({"y": torch.tensor([0.0, 1.0, 0.5, 1.0, 0.0])}, "no classes in test_mask"),
+    "fraction": ({"y": torch.tensor([0.0, 1.0, 0.5, 1.0, 0.0])}, "y holds 0.5, which is no class"),
     "indices": ({"test_mask": torch.tensor([0, 2])}, "bad.npz: test_mask must have one entry per node"),
     "numbers": ({"test_mask": torch.tensor([0, 2, 3, 0, 0])}, "bad.npz: test_mask must hold 0 and 1 only"),
     "nobody": ({"test_mask": torch.zeros(5, dtype=torch.bool)}, "bad.npz: test_mask marks no node"),

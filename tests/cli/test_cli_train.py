@@ -121,12 +121,12 @@ def test_whatever_a_checkpoint_says_is_harmless(text: str, tmp_path: Path) -> No
         (["--set", "batch_norm=true"], "--set has no option 'batch_norm'; use --batch-norm"),
         (["--set", "in_channels=3"], "--set has no option 'in_channels'; the trainer erm has"),
         (["--set", "drop_edge=much"], "drop_edge must be a number (got 'much')"),
-        (["--set", "drop_edge=2"], "drop_edge must be in [0, 1) (got 2.0)"),
+        (["--set", "drop_edge=2"], "drop_edge must be a number in [0, 1) (got 2.0)"),
         (["--trainer", "sr_gnn", "--set", "kmm=1"], "kmm must be true or false (got '1')"),
         (["--trainer", "eerm", "--set", "views=2.5"], "views must be a whole number (got '2.5')"),
         (["--trainer", "eerm", "--set", "candidates=few"], "candidates must be a whole number or none (got 'few')"),
         (["--set", "drop_edge=0.1", "--set", "drop_edge=0.2"], "--set drop_edge is given twice"),
-        (["--backbone", "gat", "--set", "heads=0"], "heads must be at least 1 (got 0)"),
+        (["--backbone", "gat", "--set", "heads=0"], "heads must be a whole number of at least 1 (got 0)"),
     ],
 )
 def test_what_cannot_be_is_named(more: list[str], message: str, tmp_path: Path) -> None:

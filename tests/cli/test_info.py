@@ -104,8 +104,8 @@ def test_a_header_is_shown_as_text(tmp_path: Path) -> None:
 def test_graphs_with_unusual_attributes(tmp_path: Path) -> None:
     path = tmp_path / "g.npz"
     for more in (
-        {"y": torch.ones(5, dtype=torch.complex64)},
-        {"y": torch.ones(5, 3, dtype=torch.bool), "edge_attr": torch.ones(2)},
+        {"spectrum": torch.ones(5, dtype=torch.complex64)},
+        {"y": torch.ones(5, 3, dtype=torch.bool), "edge_attr": torch.ones(6)},
         {"y": torch.ones(5, 0, dtype=torch.long)},
         {"[red]": torch.ones(6, 2), "name": "x"},
         {"edge_attr": torch.ones(6, 0), "edge_label_index": torch.ones(2, 3), "node": torch.tensor(3)},

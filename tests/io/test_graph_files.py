@@ -337,7 +337,7 @@ def graphs(draw: st.DrawFn) -> Data:
     nodes, columns, edges = (draw(st.integers(1, 4)) for _ in range(3))
     data = Data(x=draw(tensors(FLOATS, nodes, columns)), edge_index=torch.randint(nodes, (2, edges)))
     if draw(st.booleans()):
-        data.y = draw(tensors([*INTEGERS, *FLOATS, *OTHERS], nodes))
+        data.y = draw(tensors([*INTEGERS, *FLOATS, torch.bool], nodes))
     if draw(st.booleans()):
         data.edge_weight = draw(tensors(FLOATS, edges))
     for name in draw(st.sets(NAMES, max_size=3)):
