@@ -58,7 +58,7 @@ def _measures(choice: Choice) -> list[Measure]:
 EXPERIMENT = Experiment.of_measures(
     "abnormal-features",
     "Accuracy under abnormal features, by their share of the test nodes",
-    Choice(ROBUST_SETS, ("gcn",), METHODS),
+    Choice(ROBUST_SETS, ("gcn",), METHODS, tuple(range(5))),
     "robust",
     _measures,
     draw=functools.partial(curves, label="abnormal test nodes"),

@@ -55,7 +55,7 @@ def _measures(choice: Choice) -> list[Measure]:
 EXPERIMENT = Experiment.of_measures(
     "attack",
     "Accuracy under a structure attack, by its budget",
-    Choice(ROBUST_SETS, ("gcn",), METHODS),
+    Choice(ROBUST_SETS, ("gcn",), METHODS, tuple(range(5))),
     "robust",
     _measures,
     draw=functools.partial(curves, label="flipped edges"),
