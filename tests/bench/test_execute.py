@@ -85,6 +85,15 @@ def test_a_record_has_what_is_needed_to_repeat_it(store: Store) -> None:
     assert {"score", "abnormal", "seconds", "loss_first", "loss_last"} <= graph.keys()
 
 
+def test_the_time_of_a_training_is_that_of_the_training_also_when_its_model_is_already_there(store: Store) -> None:
+    run = erm()
+    execute([run], store)
+    seconds = store.require(run)["seconds"]
+    store.path(run).unlink()  # as after a kill between the model and its record
+    execute([run], store)
+    assert store.require(run)["seconds"] == seconds > 0
+
+
 def test_settings_are_chosen_by_another_run(store: Store) -> None:
     tune = tune_run(erm(), {"name": "gtrans", "edge_steps": 0}, {"steps": [1, 2]})
     run = adapt_run(erm(1), {"name": "gtrans", "edge_steps": 0}, tune=tune)

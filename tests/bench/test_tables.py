@@ -26,7 +26,7 @@ def made(baseline: str | None = "erm", ranked: bool = True) -> Table:
 def test_a_cell_tells_its_numbers() -> None:
     assert Cell((90.0, 91.0, 92.0)).ours() == "91.00 ± 0.82"
     assert Cell((90.0,)).ours() == "90.00"
-    assert Cell((90.0, None, 92.0)).ours() == "91.00 ± 1.00 (2 of 3 seeds)"
+    assert Cell((90.0, None, 92.0)).ours() == "91.00 ± 1.00 (n=2)"
     assert Cell((None,), note="OOM").ours() == "OOM" and Cell((None,)).ours() == "not run"
     assert Cell((90.0,), Published(91.5)).difference == -1.5 and Cell((90.0,), "OOM").difference is None
 
@@ -50,10 +50,29 @@ def test_significance_is_paired_and_corrected() -> None:
     assert made(baseline=None).stars(GCN[1], "cora") == ""
 
 
+def test_each_cell_of_the_baseline_is_a_family_of_tests_of_its_own() -> None:
+    """As many further columns as one likes change nothing; further methods in the same column make it stricter."""
+    table = made(ranked=False)
+    alone = table._p_values[GCN[1], "cora"]
+    for row in GCN:
+        table.cells[row, "more"] = Cell((1.0, 2.0, 3.5))
+    wider = Table("", ["cora", "arxiv", "more"], GCN, table.cells, baseline="erm")
+    assert wider._p_values[GCN[1], "cora"] == alone
+    table.cells[GCN[2], "cora"] = Cell((70.0, 95.0, 60.0))
+    stricter = Table("", ["cora"], GCN, table.cells, baseline="erm")
+    assert stricter._p_values[GCN[1], "cora"] == 2 * alone
+
+
+def test_two_seeds_are_not_tested() -> None:
+    table = made()
+    table.cells[GCN[1], "cora"] = Cell((93.0, 94.0, None))
+    assert table.stars(GCN[1], "cora") == ""
+
+
 def test_markdown_has_ours_the_papers_and_the_difference() -> None:
     text = made().markdown()
     assert "| gcn | erm | 91.00 ± 0.82 (91.59, -0.59) | 40.00 ± 0.00 (38.59, +1.41) | 2.0 |" in text
-    assert "| gcn | eerm | 91.00 ± 0.00 (2 of 3 seeds) (87.21, +3.79) | OOM (OOM) | 2.5 |" in text
+    assert "| gcn | eerm | 91.00 ± 0.00 (n=2) (87.21, +3.79) | OOM (OOM) | 2.5 |" in text
     assert text.startswith("### A table\n") and "3 seeds." in text
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import data_notes
 from graphmend.bench.store import Result, Store
-from graphmend.bench.tables import Cell, Published, Table
+from graphmend.bench.tables import FEWEST_SEEDS, Cell, Published, Table
 from graphmend.errors import listed, require
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
@@ -132,7 +133,7 @@ def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Sto
         failed = [record for record in records if record is not None and record["status"] == "failed"]
         note = ("OOM" if all(record["out_of_memory"] for record in failed) else "failed") if failed else ""
         cells[measure.row, measure.column] = Cell(values, measure.paper, note, measure.digits)
-    footer = [_footer(choice), *options.pop("footer", [])]
+    footer = [*_footer(choice, options.get("baseline")), *options.pop("footer", []), *data_notes(choice.datasets)]
     return Table(title, list(columns), list(rows), cells, footer, **options)
 
 
@@ -144,7 +145,13 @@ def published(cell: Any) -> Published | str | None:
     return Published(*map(float, numbers))
 
 
-def _footer(choice: Choice) -> str:
-    seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
+def _footer(choice: Choice, baseline: str | None) -> list[str]:
+    seeds = f"{len(choice.seeds)} seeds, or as many as n says" if len(choice.seeds) > 1 else "1 seed"
     where = " on embedded data for a few epochs: a smoke test, no result" if choice.smoke else ""
-    return f"{seeds}{where}. In brackets: the paper's number and the difference."
+    notes = [f"{seeds}{where}. In brackets: the paper's number and the difference."]
+    if baseline is not None and len(choice.seeds) >= FEWEST_SEEDS:
+        notes.append(
+            f"Stars: differs from {baseline} by a paired t-test over seeds, corrected (Holm) for the rows of that "
+            "column; * at the level 0.1, ** at 0.05."
+        )
+    return notes

@@ -13,7 +13,6 @@ from graphmend.bench.store import Result
 __all__ = [
     "BY_LABELS",
     "BY_LABELS_NOTE",
-    "GENERATED_NOTE",
     "LABELS_NOTE",
     "NOISE",
     "RATES",
@@ -33,7 +32,6 @@ ROBUST_SETS = ("cora", "citeseer", "pubmed", "arxiv-size")
 BY_LABELS = {"validation": "val_mask"}
 """GTrans chooses as the released code does on harmed graphs."""
 
-GENERATED_NOTE = "arxiv-size is generated data and stands in for OGB-Arxiv, whose published numbers stand beside it."
 BY_LABELS_NOTE = (
     "On harmed graphs GTrans keeps the iterate and the discrete graph with the best validation accuracy, "
     "as the released code does."

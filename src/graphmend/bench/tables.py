@@ -15,7 +15,11 @@ from rich.text import Text
 
 from graphmend.metrics import average_rank, compare_paired, holm
 
-__all__ = ["Cell", "Published", "Table"]
+__all__ = ["FEWEST_SEEDS", "Cell", "Published", "Table"]
+
+
+FEWEST_SEEDS = 3
+"""A difference over fewer seeds is not tested."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,11 @@ class Cell:
         return self.mean - self.paper.mean if self.mean is not None and isinstance(self.paper, Published) else None
 
     def ours(self) -> str:
-        """Our number in words: ``94.13 ± 0.77``; missing seeds are counted, ``(2 of 3 seeds)``."""
+        """Our number in words: ``94.13 ± 0.77``; ``(n=2)`` if there are only two of the seeds."""
         if self.mean is None:
             return self.note or "not run"
         spread = "" if self.deviation is None else f" ± {self.deviation:.{self.digits}f}"
-        missing = len(self.values) - len(self.known)
-        told = f" ({len(self.known)} of {len(self.values)} seeds)" if missing else ""
+        told = f" (n={len(self.known)})" if len(self.known) < len(self.values) else ""
         return f"{self.mean:.{self.digits}f}{spread}{told}"
 
     def published(self) -> str:
@@ -105,21 +108,29 @@ class Table:
         return self.cells.get((row, column), Cell(note="-"))
 
     def stars(self, row: tuple[str, ...], column: str) -> str:
-        """``**`` or ``*`` if a row differs from the baseline at the level 0.05 or 0.1 (paired over seeds, Holm)."""
+        """``**`` or ``*`` if a row differs from the baseline at the level 0.05 or 0.1 (paired over seeds, Holm).
+
+        The correction is for all rows that are compared with the same cell. Fewer than three seeds tell nothing.
+        """
         p = self._p_values.get((row, column))
         return "" if p is None else "**" if p < 0.05 else "*" if p < 0.1 else ""
 
     @functools.cached_property
     def _p_values(self) -> dict[tuple[tuple[str, ...], str], float]:
-        """Corrected for all comparisons of the table."""
         if self.baseline is None:
             return {}
-        cells = [(row, column) for row in self.rows for column in self.columns if row[-1] != self.baseline]
-        pairs = {cell: self._pairs(*cell) for cell in cells}
-        found = {cell: compare_paired(*zip(*pair, strict=True)).p for cell, pair in pairs.items() if len(pair) > 1}
-        names = {str(cell): p for cell, p in found.items() if not math.isnan(p)}
-        corrected = holm(names)
-        return {cell: corrected[str(cell)] for cell in found if str(cell) in corrected}
+        found: dict[tuple[tuple[str, ...], str], float] = {}
+        for group in dict.fromkeys(row[:-1] for row in self.rows):
+            for column in self.columns:
+                others = [row for row in self.rows if row[:-1] == group and row[-1] != self.baseline]
+                pairs = {row[-1]: self._pairs(row, column) for row in others}
+                p_values = {
+                    name: compare_paired(*zip(*pair, strict=True)).p
+                    for name, pair in pairs.items()
+                    if len(pair) >= FEWEST_SEEDS
+                }
+                found |= {((*group, name), column): p for name, p in holm(p_values).items()}
+        return found
 
     def _pairs(self, row: tuple[str, ...], column: str) -> list[tuple[float, float]]:
         ours, base = self.cell(row, column), self.cell((*row[:-1], str(self.baseline)), column)

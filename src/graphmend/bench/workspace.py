@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from graphmend.bench.run import Run
 from graphmend.bench.store import Store
 from graphmend.datasets import Splits, load, masked
 from graphmend.errors import choose
-from graphmend.io.files import read_arrays
+from graphmend.io.files import read_arrays, write_text
 from graphmend.nn import build, load_model, save_model
 from graphmend.training import TRAINERS
 from graphmend.transforms import FeatureNoise
@@ -46,12 +47,18 @@ class Workspace:
             settings: With ``dataset``, ``backbone``, ``model``, ``trainer`` and ``seed``.
             splits: What to train on instead of the data set's own splits; ``trainer`` must tell the two apart.
         """
-        names = ("dataset", "backbone", "model", "trainer", "seed")
-        run = Run("train", {name: settings[name] for name in names})
-        path = self.store.artefact(run, ".safetensors")
-        if not path.exists():
-            save_model(self._train(settings, self.splits(settings) if splits is None else splits), path)
+        path, taken = (self.store.artefact(_training(settings), ending) for ending in (".safetensors", ".seconds"))
+        if not (path.exists() and taken.exists()):
+            start = time.perf_counter()
+            model = self._train(settings, self.splits(settings) if splits is None else splits)
+            seconds = time.perf_counter() - start
+            write_text(taken, f"{seconds:.3f}\n")
+            save_model(model, path)
         return load_model(path).to(self.device)
+
+    def training_seconds(self, settings: dict[str, Any]) -> float:
+        """How long the training of a model took that is there, whenever that was."""
+        return float(self.store.artefact(_training(settings), ".seconds").read_text(encoding="utf-8"))
 
     def _train(self, settings: dict[str, Any], splits: Splits) -> nn.Module:
         options = {name: value for name, value in settings["trainer"].items() if name not in ("name", "target")}
@@ -89,6 +96,10 @@ class Workspace:
             graph = UndirectedGraph.of(data)
             return graph.flipped(flips.to(graph.pairs)).put_into(data)
         return data
+
+
+def _training(settings: dict[str, Any]) -> Run:
+    return Run("train", {name: settings[name] for name in ("dataset", "backbone", "model", "trainer", "seed")})
 
 
 @functools.lru_cache(maxsize=2)

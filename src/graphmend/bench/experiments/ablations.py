@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, abnormal_settings, attack_settings
+from graphmend.bench.gtrans_settings import abnormal_settings, attack_settings
 from graphmend.bench.harm import (
     BY_LABELS,
     BY_LABELS_NOTE,
-    GENERATED_NOTE,
     NOISE,
     RATES,
     ROBUST_SETS,
@@ -20,6 +19,7 @@ from graphmend.bench.harm import (
     score,
 )
 from graphmend.bench.presets import paper
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["ablation"]
 
@@ -45,7 +45,7 @@ def ablation(
 
     numbers = (abnormal, attack)
     choice = Choice(ROBUST_SETS, ("gcn",), tuple(variants))
-    footer = [BY_LABELS_NOTE, GENERATED_NOTE]
+    footer = [BY_LABELS_NOTE]
     return Experiment.of_measures(name, item, choice, "robust", measures, baseline=next(iter(variants)), footer=footer)
 
 

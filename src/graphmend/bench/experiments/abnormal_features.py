@@ -7,11 +7,10 @@ from typing import Any
 
 from graphmend.bench.curves import curves
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, abnormal_settings
+from graphmend.bench.gtrans_settings import abnormal_settings
 from graphmend.bench.harm import (
     BY_LABELS,
     BY_LABELS_NOTE,
-    GENERATED_NOTE,
     LABELS_NOTE,
     NOISE,
     ROBUST_SETS,
@@ -21,6 +20,7 @@ from graphmend.bench.harm import (
 )
 from graphmend.bench.presets import paper
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["EXPERIMENT"]
 
@@ -67,6 +67,5 @@ EXPERIMENT = Experiment.of_measures(
         BY_LABELS_NOTE,
         "gtrans_by_loss keeps the last iterate and the lowest loss, as the paper says.",
         LABELS_NOTE,
-        GENERATED_NOTE,
     ],
 )

@@ -7,11 +7,10 @@ from typing import Any
 
 from graphmend.bench.curves import curves
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, attack_settings
+from graphmend.bench.gtrans_settings import attack_settings
 from graphmend.bench.harm import (
     BY_LABELS,
     BY_LABELS_NOTE,
-    GENERATED_NOTE,
     LABELS_NOTE,
     RATES,
     ROBUST_SETS,
@@ -20,6 +19,7 @@ from graphmend.bench.harm import (
 )
 from graphmend.bench.presets import paper
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["EXPERIMENT"]
 
@@ -66,6 +66,5 @@ EXPERIMENT = Experiment.of_measures(
         "gtrans takes 1 feature and 4 edge steps per cycle, as the paper says; gtrans_released takes 4 and 1; "
         "gtrans_by_loss keeps the last iterate and the lowest loss.",
         LABELS_NOTE,
-        GENERATED_NOTE,
     ],
 )

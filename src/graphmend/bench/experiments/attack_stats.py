@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, attack_settings
-from graphmend.bench.harm import BY_LABELS, BY_LABELS_NOTE, GENERATED_NOTE, ROBUST_SETS, attack_of
+from graphmend.bench.gtrans_settings import attack_settings
+from graphmend.bench.harm import BY_LABELS, BY_LABELS_NOTE, ROBUST_SETS, attack_of
 from graphmend.bench.presets import paper
 from graphmend.bench.recipes import stats_run, train_run
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import STAND_INS
 from graphmend.bench.store import Result
 
 __all__ = ["EXPERIMENT"]
@@ -57,5 +58,5 @@ EXPERIMENT = Experiment.of_measures(
     Choice(ROBUST_SETS, ("gcn",), ("clean", "attacked", "jaccard", "gtrans")),
     "robust",
     _measures,
-    footer=["An undirected edge counts twice.", BY_LABELS_NOTE, GENERATED_NOTE],
+    footer=["An undirected edge counts twice.", BY_LABELS_NOTE],
 )

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published, table_of
-from graphmend.bench.gtrans_settings import STAND_INS, ood_settings
+from graphmend.bench.gtrans_settings import ood_settings
 from graphmend.bench.presets import paper
 from graphmend.bench.recipes import adapt_run, train_run, tune_run
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import STAND_INS
 from graphmend.bench.store import Result, Store
 from graphmend.bench.tables import Table
 

@@ -16,10 +16,11 @@ from graphmend.bench.experiment import Choice, Experiment, published
 from graphmend.bench.experiments.methods import shifted
 from graphmend.bench.experiments.ood_accuracy import method_run
 from graphmend.bench.experiments.ood_variants import SURROGATES
-from graphmend.bench.gtrans_settings import STAND_INS, ood_settings
+from graphmend.bench.gtrans_settings import ood_settings
 from graphmend.bench.presets import paper
 from graphmend.bench.recipes import adapt_run, train_run
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import STAND_INS
 from graphmend.bench.store import Store
 from graphmend.bench.tables import Cell, Table
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
 from graphmend.bench.experiments.methods import shifted
-from graphmend.bench.gtrans_settings import STAND_INS
+from graphmend.bench.gtrans_settings import RELEASED_NOTE
 from graphmend.bench.presets import paper
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["EXPERIMENT"]
 
@@ -40,4 +41,5 @@ EXPERIMENT = Experiment.of_measures(
     _measures,
     baseline="erm",
     ranked=True,
+    footer=[RELEASED_NOTE],
 )

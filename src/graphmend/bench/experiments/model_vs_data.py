@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, abnormal_settings, ood_settings
+from graphmend.bench.gtrans_settings import abnormal_settings, ood_settings
 from graphmend.bench.harm import (
     BY_LABELS,
     BY_LABELS_NOTE,
-    GENERATED_NOTE,
     NOISE,
     ROBUST_SETS,
     abnormal_score,
@@ -21,6 +20,7 @@ from graphmend.bench.harm import (
 )
 from graphmend.bench.presets import paper, preset
 from graphmend.bench.recipes import adapt_run, setting_of, train_run
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["EXPERIMENT"]
 
@@ -39,7 +39,7 @@ def _shifted(choice: Choice, method: str, dataset: str) -> list[Measure]:
     )
     known = paper("ood_accuracy")["gcn"].get("erm" if method == "none" else method, {})
     number = published(known.get(STAND_INS.get(dataset, dataset)))
-    return [Measure((method,), dataset, runs, score, number)]
+    return [Measure((dataset, method), "all test nodes", runs, score, number)]
 
 
 def _noisy(choice: Choice, method: str, dataset: str) -> list[Measure]:
@@ -53,16 +53,16 @@ def _noisy(choice: Choice, method: str, dataset: str) -> list[Measure]:
     known = paper("abnormal").get(STAND_INS.get(dataset, dataset), {"all": {}, "abnormal": {}})
     row = {"gtrans": "combined"}.get(method, method)
     return [
-        Measure((method,), f"{dataset}: all test nodes", runs, score, published(known["all"].get(row))),
-        Measure((method,), f"{dataset}: abnormal nodes", runs, abnormal_score, published(known["abnormal"].get(row))),
+        Measure((dataset, method), "all test nodes", runs, score, published(known["all"].get(row))),
+        Measure((dataset, method), "abnormal nodes", runs, abnormal_score, published(known["abnormal"].get(row))),
     ]
 
 
 def _measures(choice: Choice) -> list[Measure]:
     return [
         measure
-        for method in choice.methods
         for dataset in choice.datasets
+        for method in choice.methods
         for measure in (_shifted if setting_of(dataset) == "ood" else _noisy)(choice, method, dataset)
     ]
 
@@ -77,7 +77,5 @@ EXPERIMENT = Experiment.of_measures(
     footer=[
         BY_LABELS_NOTE,
         "Fine-tuning keeps the weights with the best validation accuracy there.",
-        GENERATED_NOTE,
-        "elliptic-size and arxiv-size-ood are generated, too.",
     ],
 )

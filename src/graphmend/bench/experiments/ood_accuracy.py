@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, ood_settings
+from graphmend.bench.gtrans_settings import RELEASED_NOTE, ood_settings
 from graphmend.bench.presets import paper, preset
 from graphmend.bench.recipes import adapt_run, train_run, tune_run
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["EXPERIMENT", "eerm_settings", "method_run"]
 
@@ -69,4 +70,5 @@ EXPERIMENT = Experiment.of_measures(
     _measures,
     baseline="erm",
     ranked=True,
+    footer=[RELEASED_NOTE],
 )

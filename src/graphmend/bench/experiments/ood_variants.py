@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.bench.gtrans_settings import STAND_INS, ood_settings
+from graphmend.bench.gtrans_settings import RELEASED_NOTE, ood_settings
 from graphmend.bench.presets import paper
 from graphmend.bench.recipes import adapt_run, train_run
+from graphmend.bench.stand_ins import STAND_INS
 
 __all__ = ["ADGCL", "AUGMENTATIONS", "SELF_SUPERVISION", "SLAPS_LOSS"]
 
@@ -48,7 +49,7 @@ def _measures(choice: Choice) -> list[Measure]:
 
 def _experiment(name: str, item: str, *methods: str) -> Experiment:
     choice = Choice(SETS, ("gcn",), ("erm", *methods))
-    return Experiment.of_measures(name, item, choice, "ood", _measures, baseline="erm")
+    return Experiment.of_measures(name, item, choice, "ood", _measures, baseline="erm", footer=[RELEASED_NOTE])
 
 
 SELF_SUPERVISION = _experiment(

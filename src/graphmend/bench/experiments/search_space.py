@@ -43,5 +43,5 @@ EXPERIMENT = Experiment.of_measures(
     "both",
     _measures,
     baseline="existing",
-    footer=[BY_LABELS_NOTE.replace("GTrans", "After an attack GTrans", 1)],
+    footer=[BY_LABELS_NOTE],
 )

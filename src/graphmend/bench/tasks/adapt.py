@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +35,9 @@ def adapt(run: Run, workspace: Workspace) -> dict[str, Any]:
     for index, (name, data) in enumerate(tests.items()):
         told: dict[str, Any] = {"nodes": data.num_nodes}
         if per_graph:
-            start = time.perf_counter()
-            model = _model_for(workspace, settings, splits, index)
-            told["training_seconds"] = round(time.perf_counter() - start, 3)
+            own = {**settings, "trainer": {**settings["trainer"], "target": index}}
+            model = workspace.model(own, replace(splits, test=[splits.test[index]]))
+            told["training_seconds"] = workspace.training_seconds(own)
         assert model is not None
         result, seconds = _adapted(adapter, model, data, splits, known, settings["seed"])
         logits.append(result.logits)
@@ -55,12 +54,6 @@ def _tuned(run: Run, workspace: Workspace) -> dict[str, Any]:
     if "tune" not in run.settings:
         return {}
     return dict(workspace.store.require(Run("tune", run.settings["tune"]))["settings"])
-
-
-def _model_for(workspace: Workspace, settings: dict[str, Any], splits: Splits, index: int) -> Any:
-    """The model that was trained with one test graph in view."""
-    one = replace(splits, test=[splits.test[index]])
-    return workspace.model({**settings, "trainer": {**settings["trainer"], "target": index}}, one)
 
 
 def _adapted(
