@@ -24,3 +24,11 @@ def test_lines_go_through_the_means_that_there_are() -> None:
     assert points == [([0, 1], [71.0, 61.0]), ([0], [69.0]), ([0], [80.0])]
     assert [list(line.get_ydata()) for line in second.get_lines()] == [[50.0]]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["gcn", "gtrans"]
+
+
+def test_a_variant_has_the_colour_of_what_it_varies_and_other_dashes() -> None:
+    rows = [("cora", name) for name in ("gcn", "mend", "mend_blind", "mend_other")]
+    cells = {(row, "5%"): Cell((1.0,)) for row in rows}
+    gcn, *mend = curves(Table("A table", ["5%"], rows, cells), "rate").axes[0].get_lines()
+    assert {line.get_color() for line in mend} == {mend[0].get_color()} != {gcn.get_color()}
+    assert len({line.get_linestyle() for line in mend}) == 3

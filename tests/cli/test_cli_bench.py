@@ -125,6 +125,25 @@ def test_a_figure_is_written_in_two_formats(tmp_path: Path) -> None:
     assert (tmp_path / "a.b.png").read_bytes()[1:4] == b"PNG" and "<svg" in (tmp_path / "a.b.svg").read_text()
 
 
+def test_a_table_that_is_also_a_figure_is_written_as_both(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs graphmend[plot]")
+    said("render", "attack", "--store", folder, "--out", tmp_path)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".md", ".png", ".svg", ".tex"]
+
+
+def test_the_results_of_one_experiment_are_packed(folder: Path, tmp_path: Path) -> None:
+    """Those of all seeds and data sets, and none of other experiments; what lies here is a smoke test."""
+    assert "0 results" in said("pack", tmp_path / "a.tar.xz", "--experiment", NAME, "--store", folder)
+    store = Store(tmp_path / "some")
+    one, other = (next(iter(EXPERIMENTS[name].runs(EXPERIMENTS[name].choice))) for name in (NAME, "ood-accuracy"))
+    for run in (one, *one.needs, other):
+        record(store, run, 1.0)
+    assert "2 results" in said("pack", tmp_path / "b.tar.xz", "--experiment", NAME, "--store", store.folder)
+    assert "3 results" in said("pack", tmp_path / "c.tar.xz", "--store", store.folder)
+    wrong = call("pack", tmp_path / "d.tar.xz", "--experiment", "nothing", "--store", store.folder)
+    assert wrong.exit_code == 2 and "nothing" in wrong.stderr
+
+
 def test_results_travel_in_an_archive(folder: Path, tmp_path: Path) -> None:
     archive, other = tmp_path / "results.tar.xz", tmp_path / "other"
     assert "3 results" in said("pack", archive, "--store", folder)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphmend.bench.figures import colours, panels
 from graphmend.bench.tables import Published, Table
-from graphmend.results.frames import needed
 
 __all__ = ["curves"]
 
-INSTALL = "install it with: pip install 'graphmend[plot]'"
-COLOURS = ("#222255", "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#ee8866", "#44bb99", "#bbbbbb")
-WIDE = 4  # panels side by side
+BESIDE = 4  # panels side by side
+DASHES = ("-", "--", ":")
 
 
 def curves(table: Table, label: str) -> Any:
@@ -26,22 +25,18 @@ def curves(table: Table, label: str) -> Any:
     """
     groups = list(dict.fromkeys(row[:-1] for row in table.rows))
     lines = list(dict.fromkeys(row[-1] for row in table.rows))
-    wide = min(WIDE, len(groups))
-    high = -(-len(groups) // wide)
-    figure = needed("matplotlib.figure", "a figure", INSTALL).Figure(
-        figsize=(3.2 * wide + 1.6, 2.8 * high + 0.6), dpi=110, layout="constrained"
-    )
-    panels = figure.subplots(high, wide, squeeze=False).flat
-    for panel in panels[len(groups) :]:
-        panel.set_visible(False)
-    for panel, group in zip(panels, groups, strict=False):
+    styles = _styles(lines)
+    figure, axes = panels(len(groups), BESIDE, (3.4, 2.8))
+    for place, (panel, group) in enumerate(zip(axes, groups, strict=True)):
         panel.set_title(", ".join(group), fontsize=9)
+        if place % BESIDE == 0:
+            panel.set_ylabel("score (%)", fontsize=8)
         panel.set_xticks(range(len(table.columns)), table.columns, fontsize=7)
         panel.set_xlabel(label, fontsize=8)
         panel.grid(alpha=0.25)
         for name in lines:
             if (*group, name) in table.rows:
-                _draw(panel, table, (*group, name), COLOURS[lines.index(name) % len(COLOURS)])
+                _draw(panel, table, (*group, name), *styles[name])
     figure.suptitle(table.title, fontsize=10)
     handles = {
         line.get_label(): line for panel in figure.axes for line in panel.get_lines() if line.get_label()[0] != "_"
@@ -50,11 +45,21 @@ def curves(table: Table, label: str) -> Any:
     return figure
 
 
-def _draw(panel: Any, table: Table, row: tuple[str, ...], colour: str) -> None:
+def _styles(names: list[str]) -> dict[str, tuple[str, str]]:
+    """Colour and dashes; a variant, such as ``mend_blind`` of ``mend``, has the colour of what it is a variant of."""
+    bases = {name: next((other for other in names if name.startswith(f"{other}_")), name) for name in names}
+    colour = colours(dict.fromkeys(bases.values()))
+    families: dict[str, list[str]] = {}
+    for name, base in bases.items():
+        families.setdefault(base, []).append(name)
+    return {name: (colour[base], DASHES[families[base].index(name) % len(DASHES)]) for name, base in bases.items()}
+
+
+def _draw(panel: Any, table: Table, row: tuple[str, ...], colour: str, dashes: str) -> None:
     cells = [(place, table.cell(row, column)) for place, column in enumerate(table.columns)]
     known = [(place, cell.mean, cell.deviation or 0.0) for place, cell in cells if cell.mean is not None]
     places, means, deviations = ([point[k] for point in known] for k in range(3))
-    panel.plot(places, means, color=colour, linewidth=1.3, marker=".", label=row[-1])
+    panel.plot(places, means, dashes, color=colour, linewidth=1.3, marker=".", label=row[-1])
     low, high = ([m + side * d for m, d in zip(means, deviations, strict=True)] for side in (-1, 1))
     panel.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
     paper = [(place, cell.paper.mean) for place, cell in cells if isinstance(cell.paper, Published)]

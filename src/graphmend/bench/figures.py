@@ -11,8 +11,8 @@ from graphmend.results.frames import needed
 __all__ = ["BLUE", "GREEN", "GREY", "RED", "colours", "legend_below", "panels"]
 
 GREY, RED, BLUE, GREEN = "#9aa0a6", "#d1495b", "#5b8db8", "#2a9d8f"
-COLOURS = {"erm": GREY, "tent": "#e9c46a", "eerm": RED, "gtrans": BLUE, "mend": GREEN}
-OTHERS = ("#8e6c8a", "#6a994e", "#f4a261", "#264653")
+COLOURS = {"erm": GREY, "gcn": GREY, "tent": "#e9c46a", "eerm": RED, "jaccard": RED, "gtrans": BLUE, "mend": GREEN}
+OTHERS = ("#222255", "#66ccee", "#ccbb44", "#ee8866", "#aa3377", "#8e6c8a", "#6a994e", "#264653")
 
 
 def panels(number: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, list[Any]]:

@@ -149,7 +149,7 @@ def render(
     store: Store = HERE,
     quiet: Quiet = False,
 ) -> None:
-    """Write a table as Markdown, CSV and LaTeX, or a figure as PNG and SVG, from the results that there are.
+    """Write a table as Markdown, CSV and LaTeX, and figures as PNG and SVG, from the results that there are.
 
     Example:
 
@@ -167,18 +167,27 @@ Archive = Annotated[Path, typer.Argument(help="A file ending in .tar.xz.", metav
 
 @bench_app.command()
 @reported
-def pack(archive: Archive, store: Store = HERE, quiet: Quiet = False) -> None:
+def pack(
+    archive: Archive,
+    experiment: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the results of this experiment; may be repeated.", metavar="NAME"),
+    ] = None,
+    store: Store = HERE,
+    quiet: Quiet = False,
+) -> None:
     """Write all results into one compressed file; trained models stay behind.
 
     Example:
 
     ```
     graphmend bench pack results.tar.xz
+    graphmend bench pack attack.tar.xz --experiment attack
     ```
     """
     from graphmend.cli.bench_run import run_pack
 
-    run_pack(archive, store, quiet)
+    run_pack(archive, store, experiment or [], quiet)
 
 
 @bench_app.command()

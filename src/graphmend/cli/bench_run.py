@@ -118,12 +118,13 @@ def run_status(name: str | None, folder: Path, as_json: bool) -> None:
 
 
 def run_render(part: Part, folder: Path, out: Path, quiet: bool) -> None:
-    """Write a table or figure."""
-    choice = part.choice()
+    """Write a table, and the figure beside it if there is one; or a figure."""
+    choice, experiment, store = part.choice(), part.experiment, Store(folder)
     require(folder.is_dir(), NO_RESULTS.format(folder=folder))
     check_folder(out)
-    drawn = part.experiment.render(choice, Store(folder))
-    paths = written(drawn, out / part.name)
+    paths = written(experiment.render(choice, store), out / part.name)
+    if experiment.figure is not None:
+        paths += written(experiment.figure(choice, store), out / part.name)
     if not quiet:
         PlainConsole().print("\n".join(map(str, paths)), soft_wrap=True)
 
@@ -147,11 +148,14 @@ def written(drawn: Any, stem: Path) -> list[Path]:
     return paths
 
 
-def run_pack(archive: Path, folder: Path, quiet: bool) -> None:
-    """Pack all results."""
+def run_pack(archive: Path, folder: Path, experiments: list[str], quiet: bool) -> None:
+    """Pack all results, or those of some experiments and of what they need."""
     require(folder.is_dir(), NO_RESULTS.format(folder=folder))
     check_target(archive)
-    count = Store(folder).pack(archive)
+    chosen = [choose("experiment", name, EXPERIMENTS) for name in experiments]
+    levels = ordered(run for experiment in chosen for run in experiment.runs(experiment.choice))
+    runs = [run for level in levels for run in level] if chosen else None
+    count = Store(folder).pack(archive, runs)
     if not quiet:
         PlainConsole().print(f"{count} results are in {archive}.", soft_wrap=True)
 
