@@ -17,6 +17,7 @@ from graphmend.bench.gtrans_settings import abnormal_settings, attack_settings
 from graphmend.bench.harm import BY_LABELS, NOISE, ROBUST_SETS, attacked_run, noisy_run
 from graphmend.bench.recipes import setting_of
 from graphmend.bench.run import Run
+from graphmend.bench.stand_ins import data_notes
 from graphmend.bench.store import Store
 from graphmend.bench.tables import Cell, Table
 
@@ -78,7 +79,10 @@ def _render(choice: Choice, store: Store) -> Table:
             cells[row, column] = Cell((shown,))
         cells[row, "cases"] = Cell((float(len(changes)),), digits=0)
     seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
-    footer = [f"Points of the score; harmed: below {HARM}. Each case is averaged over {seeds}."]
+    footer = [
+        f"Points of the score; harmed: below {HARM}. Each case is averaged over {seeds}, or as many as there are."
+    ]
+    footer += data_notes(choice.datasets)
     return Table(EXPERIMENT.item, ["mean change", "harmed (%)", "worst", "cases"], rows, cells, footer)
 
 

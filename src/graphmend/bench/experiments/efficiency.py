@@ -20,7 +20,7 @@ from graphmend.bench.gtrans_settings import ood_settings
 from graphmend.bench.presets import paper
 from graphmend.bench.recipes import adapt_run, train_run
 from graphmend.bench.run import Run
-from graphmend.bench.stand_ins import STAND_INS
+from graphmend.bench.stand_ins import STAND_INS, data_notes
 from graphmend.bench.store import Store
 from graphmend.bench.tables import Cell, Table
 
@@ -82,6 +82,7 @@ def _render(choice: Choice, store: Store) -> Table:
     where = ", ".join(sorted({record["provenance"]["device"] for record in found})) or "no device yet"
     seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
     footer = [f"{seeds}; {where}. In brackets: the paper's number (V100) and the difference."]
+    footer += data_notes(choice.datasets)
     return Table(EXPERIMENT.item, list(COLUMNS), rows, cells, footer)
 
 
@@ -94,7 +95,7 @@ def _runs(choice: Choice) -> list[Run]:
 EXPERIMENT = Experiment(
     "efficiency",
     "Efficiency: extra seconds and memory under distribution shift, GCN",
-    Choice(SETS, ("gcn",), METHODS),
+    Choice(SETS, ("gcn",), METHODS, (0,)),
     "ood",
     _runs,
     _render,

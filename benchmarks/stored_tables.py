@@ -1,0 +1,48 @@
+"""Renew the tables, figures and packed runs of ``docs/results.md`` from a folder of results.
+
+Experiments without a single result are left out, and so are those that other pages show. Run it after more seeds:
+
+    python -m benchmarks.stored_tables --store bench
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from graphmend.bench.execute import ordered
+from graphmend.bench.experiments import EXPERIMENTS
+from graphmend.bench.store import Store
+from graphmend.bench.tables import Table
+from graphmend.io.files import write_atomically, write_text
+
+DOCS = Path(__file__).parent.parent / "docs" / "results"
+ELSEWHERE = ("methods", "abnormal-methods")
+"""Shown, with runs of their own, by ``docs/methods.md``."""
+
+
+def main() -> None:
+    """Render and pack everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", type=Path, default=Path("bench"))
+    store = Store(parser.parse_args().store)
+    for name, experiment in EXPERIMENTS.items():
+        runs = [run for level in ordered(experiment.runs(experiment.choice)) for run in level]
+        if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
+            continue
+        packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)
+        drawn = experiment.render(experiment.choice, store)
+        figure = None if experiment.figure is None else experiment.figure(experiment.choice, store)
+        if isinstance(drawn, Table):
+            write_text(DOCS / "tables" / f"{name}.md", drawn.markdown())
+        else:
+            figure = drawn
+        if figure is not None:
+            write_atomically(
+                DOCS / "tables" / f"{name}.png", lambda path, one=figure: one.savefig(path, format="png", dpi=110)
+            )
+        print(f"{name}: {packed} of {len(runs)} runs")
+
+
+if __name__ == "__main__":
+    main()
