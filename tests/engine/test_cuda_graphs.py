@@ -6,7 +6,9 @@ The rules of the recorder hold without a GPU, too: there, every attempt to recor
 from __future__ import annotations
 
 import random
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -94,6 +96,14 @@ def test_a_recording_that_fails_becomes_a_call() -> None:
     record, step = recorder(), Counter()
     assert [record("step", step) for _ in range(4)] == [1, 2, 3, 4]  # every call counts once, also the failed attempt
     assert record.failure is not None and ": " in record.failure and "\n" not in record.failure
+
+
+@needs_no_cuda
+def test_a_failed_recording_is_let_go_before_the_function_is_called() -> None:
+    """An error that is being handled holds all tensors of the recording; a call that follows may need their memory."""
+    record = recorder()
+    handled = [record("step", lambda: sys.exc_info()[1]) for _ in range(3)]
+    assert record.failure is not None and handled == [None, None, None]
 
 
 @needs_no_cuda
@@ -259,6 +269,29 @@ def test_a_model_that_reads_a_number_is_called_and_the_report_says_so() -> None:
     assert_recorded_as_called(adapter, GCN(6, 8, 3), graph())
 
 
+class Starves(GCN):
+    """Finds no memory while it is recorded."""
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        z = super().embed(x, edge_index, edge_weight)
+        if torch.cuda.is_current_stream_capturing():
+            allocate_too_much()
+        return z
+
+
+@needs_cuda
+def test_a_model_that_finds_no_memory_while_it_is_recorded_is_called() -> None:
+    torch.manual_seed(0)
+    model, adapter = Starves(6, 8, 3).to("cuda").eval(), GTrans(steps=10, lr_feature=0.01)
+    plain = adapter(model, graph(), seed=3, mode="eager")
+    for _ in range(3):
+        run = adapter(model, graph(), seed=3)
+        assert not run.engine.recorded
+        assert_same(run, plain)
+    assert run.engine.reasons["recorded"].startswith("OutOfMemoryError")
+    assert_recorded_as_called(adapter, GCN(6, 8, 3), graph())
+
+
 @needs_cuda
 def test_a_surrogate_with_random_numbers_of_its_own_is_found_out_by_the_first_replay() -> None:
     class Whim(Contrastive):
@@ -328,6 +361,120 @@ def test_a_recording_that_fails_is_not_the_end() -> None:
     assert all(torch.equal(second("step", lambda: 2 * x), 2 * x) for _ in range(3)) and second.has_recordings
     second.forget()
     assert not second.has_recordings
+
+
+def allocate_too_much() -> None:
+    torch.empty(2**50, dtype=torch.uint8, device="cuda")
+
+
+def allocate_where_others_have_taken_all() -> None:
+    torch.cuda.set_per_process_memory_fraction(0.0)  # from now on not even a small block can be had
+    torch.empty(2**26, dtype=torch.uint8, device="cuda")
+
+
+def raise_an_error() -> None:
+    raise ValueError("no")
+
+
+def raise_an_error_on_another_stream() -> None:
+    torch.cuda.set_stream(torch.cuda.Stream())
+    raise ValueError("no")
+
+
+def read_a_number() -> None:
+    torch.ones(1, device="cuda").item()
+
+
+def leave_work_on_another_stream() -> None:
+    other = torch.cuda.Stream()
+    other.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(other):
+        torch.ones(1, device="cuda")
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+FAILURES: list[Callable[[], None]] = [
+    allocate_too_much,
+    allocate_where_others_have_taken_all,
+    raise_an_error,
+    raise_an_error_on_another_stream,
+    read_a_number,
+    leave_work_on_another_stream,
+    interrupt,
+]
+
+
+@pytest.fixture
+def whole_memory() -> Iterator[None]:
+    """After the test, this process may use all memory again."""
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@needs_cuda
+@pytest.mark.usefixtures("whole_memory")
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "after some work"])
+@pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
+def test_after_a_recording_that_fails_the_gpu_works_as_before(fail: Callable[[], None], is_late: bool) -> None:
+    model, x = nn.Identity(), torch.ones(3, device="cuda")
+    generator, stream = torch.Generator("cuda").manual_seed(0), torch.cuda.current_stream()
+
+    def step() -> Tensor:
+        if is_late:
+            torch.rand(3, generator=generator, device="cuda")
+            torch.rand(3, device="cuda")
+        if torch.cuda.is_current_stream_capturing():
+            fail()
+        return 2 * x
+
+    record = Recorder(model, [generator], (object(),))
+    record("step", step)
+    if fail is interrupt:
+        with pytest.raises(KeyboardInterrupt):
+            record("step", step)
+    else:
+        assert torch.equal(record("step", step), 2 * x)  # it was called instead
+        assert record.failure is not None and record.is_failure_lasting == (not fail.__name__.startswith("allocate"))
+    record.forget()
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+    assert torch.cuda.current_stream() == stream and not torch.cuda.is_current_stream_capturing()
+    torch.cuda.synchronize()  # this, and freeing memory, is refused while anything is being recorded
+    torch.cuda.empty_cache()
+    layer = nn.Linear(3, 2).to("cuda")
+    rows = torch.rand(2**20, 3, generator=generator, device="cuda") + torch.rand(3, device="cuda")
+    layer(rows).sum().backward()
+    assert layer.weight.grad is not None and torch.isfinite(layer.weight.grad).all()
+    again = Recorder(model, [generator], (object(),))
+    for _ in range(3):
+        assert torch.equal(again("step", lambda: 2 * x), 2 * x)
+    assert again.has_recordings, again.failure
+    again.forget()
+
+
+@needs_cuda
+@pytest.mark.parametrize("fail", [allocate_too_much, raise_an_error], ids=lambda fail: fail.__name__)
+def test_a_recording_that_fails_gives_its_memory_back(fail: Callable[[], None]) -> None:
+    size, allocated = 2**26, []
+
+    def step() -> None:
+        allocated.append(torch.cuda.memory_allocated())
+        kept = torch.empty(size, dtype=torch.uint8, device="cuda")
+        if torch.cuda.is_current_stream_capturing():
+            fail()
+        del kept
+
+    record = recorder()
+    record("step", step)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    record("step", step)
+    assert record.failure is not None and len(allocated) == 3  # the last call is the one instead of the recording
+    torch.cuda.empty_cache()
+    assert allocated[2] < allocated[0] + size and torch.cuda.memory_reserved() < before + size
 
 
 @needs_cuda

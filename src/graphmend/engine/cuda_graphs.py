@@ -11,13 +11,14 @@ import functools
 import gc
 import logging
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from graphmend.engine.cache import without_cache
 
@@ -45,20 +46,44 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _capture(tape: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], T]) -> T:
+    """Record a function; whatever happens in it, nothing is recorded afterwards and the current stream is as before."""
+    stream = _side_stream(torch.cuda.current_device())
+    with torch.cuda.stream(stream), _without_garbage_collection():
+        try:
+            tape.capture_begin(pool=pool, capture_error_mode="thread_local")
+            result = function()
+            tape.capture_end()
+        except BaseException:
+            _abandon(tape, pool, stream)
+            raise
+    return result
+
+
+def _abandon(tape: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream) -> None:
+    """End a recording that failed and release its memory. Errors on the way say less than the one that led here."""
+    with torch.cuda.stream(stream):  # the function may have left another one
+        with suppress(RuntimeError), warnings.catch_warnings(action="ignore"):  # if it is empty
+            if torch.cuda.is_current_stream_capturing():
+                tape.capture_end()  # raises if the recording is invalid, but ends it all the same
+        with suppress(RuntimeError):
+            tape.reset()
+    # Until torch 2.11, an error of capture_end comes before the allocator is told of the end; it would then refuse to
+    # free cached memory ever after. Where the allocator knows, the first of these calls raises.
+    is_new = hasattr(torch._C, "_cuda_endAllocateToPool")
+    end = "_cuda_endAllocateToPool" if is_new else "_cuda_endAllocateCurrentStreamToPool"  # until torch 2.7
+    with suppress(RuntimeError):
+        getattr(torch._C, end)(stream.device_index, pool)
+        torch._C._cuda_releasePool(stream.device_index, pool)
+
+
 class _Pool:
     """Memory for recordings; it is kept for the next ones while this object lives."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, scratch: Tensor) -> None:
         self.handle = torch.cuda.graph_pool_handle()
         self._keeper = torch.cuda.CUDAGraph()  # a recording that does next to nothing
-        _record_nothing(self._keeper, device, self.handle)
-
-
-def _record_nothing(tape: torch.cuda.CUDAGraph, device: int, pool: Any = None) -> None:
-    with torch.cuda.stream(_side_stream(device)):
-        tape.capture_begin(pool=pool, capture_error_mode="thread_local")
-        torch.zeros(1, device=device)
-        tape.capture_end()
+        _capture(self._keeper, self.handle, scratch.zero_)
 
 
 _POOLS: weakref.WeakKeyDictionary[nn.Module, dict[int, _Pool]] = weakref.WeakKeyDictionary()
@@ -101,6 +126,7 @@ class Recorder:
             except Exception as error:
                 self.is_failure_lasting = not isinstance(error, torch.OutOfMemoryError)
                 self.give_up(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            if self.failure is not None:  # not earlier: an error that is handled holds what the recording allocated
                 return function()
         tape, result = self._tapes[name]
         tape.replay()
@@ -127,28 +153,26 @@ class Recorder:
     def _record(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
         tape, device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
         stream, pools = _side_stream(device), _POOLS.setdefault(self.model, {})
+        scratch = torch.zeros(1, device=device)  # made now, since there may be no memory left after a failure
         for generator in self.generators:
             tape.register_generator_state(generator)
-        if device not in pools:
-            pools[device] = _Pool(device)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), without_cache(), _without_garbage_collection():
-            tape.capture_begin(pool=pools[device].handle, capture_error_mode="thread_local")
-            try:
-                result = function()
-            except BaseException:
-                with suppress(RuntimeError):  # the first error says more
-                    tape.capture_end()
-                del pools[device]  # its state is unknown
-                self._reset_generators(device)
-                raise
-            tape.capture_end()
+        try:
+            if device not in pools:
+                pools[device] = _Pool(scratch)
+            with without_cache():
+                result = _capture(tape, pools[device].handle, function)
+        except BaseException:
+            pools.pop(device, None)  # its state is unknown
+            with suppress(RuntimeError):  # the first error says more
+                self._reset_generators(scratch)
+            raise
         torch.cuda.current_stream().wait_stream(stream)
         return tape, result
 
-    def _reset_generators(self, device: int) -> None:
-        """After a failure, generators believe that they are still being recorded; an empty recording ends that."""
+    def _reset_generators(self, scratch: Tensor) -> None:
+        """After a failure, generators believe that they are still being recorded; another recording ends that."""
         tape = torch.cuda.CUDAGraph()
         for generator in self.generators:
             tape.register_generator_state(generator)
-        _record_nothing(tape, device)
+        _capture(tape, torch.cuda.graph_pool_handle(), scratch.zero_)
