@@ -79,9 +79,7 @@ def _render(choice: Choice, store: Store) -> Table:
             cells[row, column] = Cell((shown,))
         cells[row, "cases"] = Cell((float(len(changes)),), digits=0)
     seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
-    footer = [
-        f"Points of the score; harmed: below {HARM}. Each case is averaged over {seeds}, or as many as there are."
-    ]
+    footer = [f"Points of the score; harmed: below {HARM}. Each case is averaged over {seeds}."]
     footer += data_notes(choice.datasets)
     return Table(EXPERIMENT.item, ["mean change", "harmed (%)", "worst", "cases"], rows, cells, footer)
 
