@@ -19,10 +19,11 @@ RATE = 0.2
 
 
 def _run(space: str, dataset: str, seed: int, choice: Choice) -> Run:
+    own = {} if space == "existing" else {"space": space}  # by default, so that the runs of other tables serve
     if setting_of(dataset) == "robust":
-        adapter = None if space == "none" else attack_settings(space=space, **BY_LABELS)
+        adapter = None if space == "none" else attack_settings(**own, **BY_LABELS)
         return attacked_run(choice, dataset, seed, RATE, adapter)
-    adapter = None if space == "none" else ood_settings(dataset, space=space)
+    adapter = None if space == "none" else ood_settings(dataset, **own)
     return adapt_run(train_run(dataset, "gcn", seed, choice.trainer()), adapter)
 
 
