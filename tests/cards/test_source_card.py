@@ -181,6 +181,8 @@ def test_a_list_of_graphs_equals_their_disjoint_union(kind: str) -> None:
             continue  # the response of the first layer's mean is that of each graph, or that of all
         if isinstance(mine, Tensor):
             torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9, equal_nan=True, msg=field.name)
+        elif field.name == "noise":
+            assert mine >= other, "a list also says how much the graphs differ"
         else:
             assert mine == pytest.approx(other), field.name
     torch.testing.assert_close(apart.edge_grid[1:], together.edge_grid[1:], rtol=0, atol=1 / STEPS)
@@ -188,6 +190,32 @@ def test_a_list_of_graphs_equals_their_disjoint_union(kind: str) -> None:
         torch.testing.assert_close(apart.edge_grid, together.edge_grid, rtol=0, atol=1 / STEPS)
         assert apart.edge_middle == pytest.approx(together.edge_middle, abs=0.02)
         assert apart.edge_share == pytest.approx(together.edge_share, abs=0.02)
+
+
+def moved(data: Data, by: float) -> Data:
+    other = copy.copy(data)
+    other.x = data.x + by
+    return other
+
+
+def test_the_noise_level_covers_the_differences_of_training_graphs() -> None:
+    """The distance of a graph from the others, in units of their spread; chance makes that of small graphs larger."""
+    graphs, model = [graph(60, 0), moved(graph(20, 1), 0.5), moved(graph(40, 2), -0.5)], gcn()
+    first = []
+    for data in graphs:
+        with FrozenGNN(model, data) as frozen:
+            first.append(observe(frozen, data).first.detach())
+    made = card(model, graphs)
+    assert made.noise_nodes == 60
+    found = []
+    for place, own in enumerate(first):
+        rest = torch.cat([other for at, other in enumerate(first) if at != place])
+        spread = rest.std(0, correction=0)
+        squares = (own.mean(0) - rest.mean(0)) ** 2 + (own.std(0, correction=0) - spread) ** 2
+        distance = math.sqrt(float((squares / spread**2).mean()))
+        found.append(distance / math.sqrt(60 / min(len(own), len(rest))))
+    assert made.noise == pytest.approx(max(found)) and made.noise > 2 * card(model, union(*graphs)).noise
+    assert card(model, graphs[:1]).noise == card(model, graphs[0]).noise, "one graph differs from none"
 
 
 def test_the_noise_level_is_measured_on_nodes_that_were_not_trained_on() -> None:

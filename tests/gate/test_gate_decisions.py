@@ -59,6 +59,17 @@ def assert_left_alone(result: Adaptation, name: str, data: Data) -> None:
 
 
 @models
+def test_graphs_that_the_model_was_trained_on_are_left_alone_however_they_differ(name: str) -> None:
+    graphs = [planted(0), moved(planted(0))]
+    both = card(trained(name), graphs)
+    assert verdict_of(ask(name, graphs[1])).decision == "applied", (
+        "to a card of the first one the other one has shifted"
+    )
+    for data in graphs:
+        assert_left_alone(Gate()(trained(name), data, card=both), name, data)
+
+
+@models
 @carded
 @pytest.mark.parametrize("seed", [0, 1], ids=["the training graph", "a fresh draw"])
 def test_a_graph_that_has_not_shifted_is_left_alone(name: str, with_card: bool, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -179,7 +180,10 @@ def _mask(data: Data, name: str) -> Tensor | None:
 
 
 def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:
-    """The largest distance of the moments of random halves from those of all, on nodes that were not trained on."""
+    """The largest distance of the moments of random halves from those of all, on nodes that were not trained on.
+
+    With several training graphs, at least that of one of them from the others.
+    """
     masks = [_mask(data, "train_mask") for data in graphs]
     everywhere = [torch.ones(data.x.size(0), dtype=torch.bool, device=first.device) for data in graphs]
     untrained = torch.cat([all_ if m is None else ~m for m, all_ in zip(masks, everywhere, strict=True)])
@@ -189,7 +193,22 @@ def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tupl
     half = max(1, rows.numel() // 2)
     generator = torch.Generator().manual_seed(seed)
     draws = [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
-    return max(whole.distance(moments(first.index_select(0, chosen))) for chosen in draws), half
+    noise = max(whole.distance(moments(first.index_select(0, chosen))) for chosen in draws)
+    return max(noise, _difference(first, graphs, half)), half
+
+
+def _difference(first: Tensor, graphs: list[Data], nodes: int) -> float:
+    """The largest distance of one of several training graphs from the others, as for graphs of so many nodes.
+
+    The model was trained to live with such distances, so one of that size is no reason to change a later graph.
+    """
+    parts = torch.split(first, [data.x.size(0) for data in graphs])
+    largest = 0.0
+    for place, part in enumerate(parts if len(parts) > 1 else ()):
+        others = torch.cat([other for at, other in enumerate(parts) if at != place])
+        chance = max(1.0, math.sqrt(nodes / min(len(part), len(others))))  # small graphs differ by chance
+        largest = max(largest, moments(others).distance(moments(part)) / chance)
+    return largest
 
 
 def _labels(y: Tensor, mask: Tensor, classes: int) -> Tensor | None:

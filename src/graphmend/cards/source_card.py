@@ -46,7 +46,8 @@ class SourceCard:
         edge_share: The share of the edges that fit at least as well as that.
         agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
         temperature: Divides logits so that probabilities are calibrated.
-        noise: The largest distance of the moments of half of the nodes from those of all.
+        noise: The largest distance of the moments of half of the nodes from those of all, or of one of several
+            training graphs from the others.
         noise_nodes: The number of nodes in such a half.
         nodes: Nodes of the training graph.
         edges_per_node: Stored edges per node.
