@@ -148,7 +148,7 @@ def published(cell: Any) -> Published | str | None:
 def _footer(choice: Choice, baseline: str | None) -> list[str]:
     seeds = f"{len(choice.seeds)} seeds, or as many as n says" if len(choice.seeds) > 1 else "1 seed"
     where = " on embedded data for a few epochs: a smoke test, no result" if choice.smoke else ""
-    notes = [f"{seeds}{where}. In brackets: the paper's number and the difference."]
+    notes = [f"{seeds}{where}. Beside our number: the paper's and the difference."]
     if baseline is not None and len(choice.seeds) >= FEWEST_SEEDS:
         notes.append(
             f"Stars: differs from {baseline} by a paired t-test over seeds, corrected (Holm) for the rows of that "

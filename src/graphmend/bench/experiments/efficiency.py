@@ -81,7 +81,7 @@ def _render(choice: Choice, store: Store) -> Table:
     found = [record for run in _runs(choice) if (record := store.read(run)) is not None]
     where = ", ".join(sorted({record["provenance"]["device"] for record in found})) or "no device yet"
     seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
-    footer = [f"{seeds}; {where}. In brackets: the paper's number (V100) and the difference."]
+    footer = [f"{seeds}; {where}. Beside our number: the paper's (V100) and the difference."]
     footer += data_notes(choice.datasets)
     return Table(EXPERIMENT.item, list(COLUMNS), rows, cells, footer)
 
