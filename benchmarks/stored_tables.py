@@ -30,7 +30,6 @@ def main() -> None:
         runs = [run for level in ordered(experiment.runs(experiment.choice)) for run in level]
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
-        packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)
         drawn = experiment.render(experiment.choice, store)
         figure = None if experiment.figure is None else experiment.figure(experiment.choice, store)
         if isinstance(drawn, Table):
@@ -41,6 +40,7 @@ def main() -> None:
             write_atomically(
                 DOCS / "tables" / f"{name}.png", lambda path, one=figure: one.savefig(path, format="png", dpi=110)
             )
+        packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)
         print(f"{name}: {packed} of {len(runs)} runs")
 
 

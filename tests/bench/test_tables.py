@@ -29,6 +29,7 @@ def test_a_cell_tells_its_numbers() -> None:
     assert Cell((90.0, None, 92.0)).ours() == "91.00 ± 1.00 (n=2)"
     assert Cell((None,), note="OOM").ours() == "OOM" and Cell((None,)).ours() == "not run"
     assert Cell((90.0,), Published(91.5)).difference == -1.5 and Cell((90.0,), "OOM").difference is None
+    assert Cell((90.0,), Published(91.5, same_data=False)).difference is None
 
 
 def test_ranks_average_ties_and_leave_out_what_has_no_number() -> None:

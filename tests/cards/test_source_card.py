@@ -199,23 +199,30 @@ def moved(data: Data, by: float) -> Data:
 
 
 def test_the_noise_level_covers_the_differences_of_training_graphs() -> None:
-    """The distance of a graph from the others, in units of their spread; chance makes that of small graphs larger."""
+    """The distance of a graph from the others, in units of the spread of all, without what chance makes of it."""
     graphs, model = [graph(60, 0), moved(graph(20, 1), 0.5), moved(graph(40, 2), -0.5)], gcn()
     first = []
     for data in graphs:
         with FrozenGNN(model, data) as frozen:
             first.append(observe(frozen, data).first.detach())
     made = card(model, graphs)
-    assert made.noise_nodes == 30
-    found = []
-    for place, own in enumerate(first):
-        rest = torch.cat([other for at, other in enumerate(first) if at != place])
-        spread = rest.std(0, correction=0)
-        squares = (own.mean(0) - rest.mean(0)) ** 2 + (own.std(0, correction=0) - spread) ** 2
-        distance = math.sqrt(float((squares / spread**2).mean()))
-        found.append(distance / max(1.0, math.sqrt(30 / min(len(own), len(rest)))))
-    assert made.noise == pytest.approx(max(found)) and made.noise > 2 * card(model, union(*graphs)).noise
+    alone = card(model, union(*graphs))
+    assert made.noise_nodes == alone.noise_nodes == 30
+    everything, found = torch.cat(first), []
+    spread = everything.std(0, correction=0)
+    for own in first:
+        squares = (own.mean(0) - everything.mean(0)) ** 2 + (own.std(0, correction=0) - spread) ** 2
+        distance = float((squares / spread**2).mean().sqrt()) / (1 - len(own) / 120)
+        found.append(math.sqrt(distance**2 - alone.noise**2 * 30 / len(own)))
+    assert made.noise == pytest.approx(max(found)) and made.noise > 2 * alone.noise
     assert card(model, graphs[:1]).noise == card(model, graphs[0]).noise, "one graph differs from none"
+
+
+def test_a_training_graph_of_one_node_does_not_silence_the_gate() -> None:
+    """Beside it the spread of all nodes counts, since its own is zero."""
+    large, model = graph(60), gcn()
+    small = Data(x=large.x.mean(0, keepdim=True), edge_index=torch.zeros(2, 1, dtype=torch.long))
+    assert card(model, [large, small]).noise < 5
 
 
 def test_the_noise_level_is_measured_on_nodes_that_were_not_trained_on() -> None:

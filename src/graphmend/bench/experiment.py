@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from graphmend.bench.run import Run
-from graphmend.bench.stand_ins import data_notes
+from graphmend.bench.stand_ins import GENERATED, data_notes
 from graphmend.bench.store import Result, Store
 from graphmend.bench.tables import FEWEST_SEEDS, Cell, Published, Table
 from graphmend.errors import listed, require
@@ -137,12 +137,13 @@ def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Sto
     return Table(title, list(columns), list(rows), cells, footer, **options)
 
 
-def published(cell: Any) -> Published | str | None:
-    """A number of ``paper.toml``."""
+def published(cell: Any, dataset: str | None = None) -> Published | str | None:
+    """A number of ``paper.toml``; beside those of a generated data set it has no difference."""
     if cell is None or isinstance(cell, str):
         return cell
-    numbers = cell if isinstance(cell, list) else [cell]
-    return Published(*map(float, numbers))
+    mean, *deviation = cell if isinstance(cell, list) else [cell]
+    spread = float(deviation[0]) if deviation else None
+    return Published(float(mean), spread, same_data=dataset not in GENERATED)
 
 
 def _footer(choice: Choice, baseline: str | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["STAND_INS", "data_notes"]
+__all__ = ["GENERATED", "STAND_INS", "data_notes"]
 
 STAND_INS = {
     "elliptic-size": "elliptic",
@@ -15,6 +15,7 @@ STAND_INS = {
 """Sets that stand in for others, with the set whose settings and published numbers they have."""
 
 GENERATED = {"elliptic-size": "Elliptic", "arxiv-size-ood": "OGB-Arxiv", "arxiv-size": "OGB-Arxiv"}
+"""Generated sets, with what they are in place of."""
 
 
 def data_notes(datasets: Iterable[str]) -> list[str]:

@@ -24,10 +24,17 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper: mean and, where it is given, standard deviation."""
+    """A number of the paper.
+
+    Args:
+        mean: The mean over seeds.
+        deviation: The standard deviation, where it is given.
+        same_data: Whether ours is on the same data, so that the difference says something.
+    """
 
     mean: float
     deviation: float | None = None
+    same_data: bool = True
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,10 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return self.mean - self.paper.mean if self.mean is not None and isinstance(self.paper, Published) else None
+        """Ours minus the paper's, on the same data."""
+        if self.mean is None or not isinstance(self.paper, Published) or not self.paper.same_data:
+            return None
+        return self.mean - self.paper.mean
 
     def ours(self) -> str:
         """Our number in words: ``94.13 ± 0.77``; ``(n=2)`` if there are only two of the seeds."""

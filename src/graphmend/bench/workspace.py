@@ -48,7 +48,7 @@ class Workspace:
             splits: What to train on instead of the data set's own splits; ``trainer`` must tell the two apart.
         """
         path, taken = (self.store.artefact(_training(settings), ending) for ending in (".safetensors", ".seconds"))
-        if not (path.exists() and taken.exists()):
+        if not path.exists():
             start = time.perf_counter()
             model = self._train(settings, self.splits(settings) if splits is None else splits)
             seconds = time.perf_counter() - start
@@ -56,9 +56,10 @@ class Workspace:
             save_model(model, path)
         return load_model(path).to(self.device)
 
-    def training_seconds(self, settings: dict[str, Any]) -> float:
-        """How long the training of a model took that is there, whenever that was."""
-        return float(self.store.artefact(_training(settings), ".seconds").read_text(encoding="utf-8"))
+    def training_seconds(self, settings: dict[str, Any]) -> float | None:
+        """How long the training of a model took that is there, whenever that was; ``None`` if nobody noted it."""
+        taken = self.store.artefact(_training(settings), ".seconds")
+        return float(taken.read_text(encoding="utf-8")) if taken.exists() else None
 
     def _train(self, settings: dict[str, Any], splits: Splits) -> nn.Module:
         options = {name: value for name, value in settings["trainer"].items() if name not in ("name", "target")}

@@ -194,20 +194,29 @@ def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tupl
     generator = torch.Generator().manual_seed(seed)
     draws = [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
     noise = max(whole.distance(moments(first.index_select(0, chosen))) for chosen in draws)
-    return max(noise, _difference(first, graphs, half)), half
+    return max(noise, _difference(first, whole, graphs, noise, half)), half
 
 
-def _difference(first: Tensor, graphs: list[Data], nodes: int) -> float:
-    """The largest distance of one of several training graphs from the others, as for graphs of so many nodes.
+def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float, nodes: int) -> float:
+    """The largest distance of one of several training graphs from the others, beyond what chance makes of it.
 
     The model was trained to live with such distances, so one of that size is no reason to change a later graph.
+
+    Args:
+        first: The first layer of all graphs.
+        whole: Its moments.
+        graphs: The training graphs.
+        noise: The distance that chance makes of so many nodes.
+        nodes: How many.
     """
     parts = torch.split(first, [data.x.size(0) for data in graphs])
+    if len(parts) < 2:
+        return 0.0
     largest = 0.0
-    for place, part in enumerate(parts if len(parts) > 1 else ()):
-        others = torch.cat([other for at, other in enumerate(parts) if at != place])
-        chance = max(1.0, math.sqrt(nodes / min(len(part), len(others))))  # small graphs differ by chance
-        largest = max(largest, moments(others).distance(moments(part)) / chance)
+    for part in parts:
+        others = 1 - len(part) / len(first)  # all graphs without this one are farther from it than all with it
+        distance, chance = whole.distance(moments(part)) / others, noise * math.sqrt(nodes / len(part))
+        largest = max(largest, math.sqrt(max(0.0, distance**2 - chance**2)))
     return largest
 
 

@@ -153,7 +153,7 @@ class SourceCard:
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
                 f"{self.prior.numel()} classes ({4 * size / 1024:.0f} kB, no rows of the training graph)",
                 f"first layer: {self.first_mean.numel()} units, noise level {self.noise:.3f} "
-                f"(moments of {self.noise_nodes} nodes against those of all)",
+                f"(for graphs of {self.noise_nodes} nodes or more)",
                 f"predicted classes: {', '.join(f'{100 * float(p):.0f} %' for p in self.prior)}; "
                 f"temperature {self.temperature:.2f}",
                 f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class",

@@ -60,11 +60,11 @@ def _of_set(
         adapter = change(abnormal_settings(dataset, **BY_LABELS))
         runs = tuple(noisy_run(choice, dataset, seed, NOISE, adapter) for seed in choice.seeds)
         for kind, words, value in (("all", "all test nodes", score), ("abnormal", "abnormal nodes", abnormal_score)):
-            number = published(abnormal.get(kind, {}).get(names[0][method]))
+            number = published(abnormal.get(kind, {}).get(names[0][method]), dataset)
             measures.append(Measure(row, f"noise: {words}", runs, value, number))
         adapter = change(attack_settings("paper", **BY_LABELS))
         known = attack.get(names[1][method], [None] * len(RATES))
         for rate, number in choice.few(list(zip(RATES, known, strict=True))):
             runs = tuple(attacked_run(choice, dataset, seed, rate, adapter) for seed in choice.seeds)
-            measures.append(Measure(row, f"attack {rate:.0%}", runs, score, published(number)))
+            measures.append(Measure(row, f"attack {rate:.0%}", runs, score, published(number, dataset)))
     return measures

@@ -50,7 +50,7 @@ def _measures(choice: Choice) -> list[Measure]:
             for method in choice.methods:
                 for ratio in choice.few(RATIOS):
                     runs = tuple(_run(choice, method, dataset, seed, ratio) for seed in choice.seeds)
-                    number = published(numbers.get(method)) if ratio == NOISE else None
+                    number = published(numbers.get(method), dataset) if ratio == NOISE else None
                     measures.append(Measure((dataset, words, method), f"{ratio:.0%}", runs, value, number))
     return measures
 

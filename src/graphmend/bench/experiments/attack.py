@@ -48,7 +48,7 @@ def _measures(choice: Choice) -> list[Measure]:
             known = numbers.get("gtrans" if method == "gtrans_released" else method, [None] * len(RATES))
             for rate, number in choice.few(list(zip(RATES, known, strict=True))):
                 runs = tuple(_run(choice, method, dataset, seed, rate) for seed in choice.seeds)
-                measures.append(Measure((dataset, method), f"{rate:.0%}", runs, score, published(number)))
+                measures.append(Measure((dataset, method), f"{rate:.0%}", runs, score, published(number, dataset)))
     return measures
 
 

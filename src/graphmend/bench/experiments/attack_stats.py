@@ -47,7 +47,7 @@ def _measures(choice: Choice) -> list[Measure]:
         for method in choice.methods:
             runs = tuple(_run(choice, method, dataset, seed) for seed in choice.seeds)
             for key, (column, name, divisor, digits) in COLUMNS.items():
-                number = published(numbers.get(key, {}).get(method))
+                number = published(numbers.get(key, {}).get(method), dataset)
                 measures.append(Measure((dataset, method), column, runs, _value(name, divisor), number, digits))
     return measures
 

@@ -47,7 +47,7 @@ def _measures(choice: Choice) -> list[Measure]:
             for budget, number in choice.few(list(zip(BUDGETS, numbers, strict=True))):
                 runs = tuple(run(choice, dataset, seed, budget) for seed in choice.seeds)
                 measures.append(
-                    Measure((dataset, words, "gtrans"), f"{100 * budget:g}%", runs, score, published(number))
+                    Measure((dataset, words, "gtrans"), f"{100 * budget:g}%", runs, score, published(number, dataset))
                 )
     return measures
 

@@ -48,7 +48,7 @@ def _render(choice: Choice, store: Store) -> Table:
         result = next((found for run in runs if (found := store.result(run)) is not None), None)
         number = len(known) or 1 if result is None else len(result["tests"])
         for index in range(number):
-            there = published(known[index]) if index < len(known) else None
+            there = published(known[index], dataset) if index < len(known) else None
             measures.append(Measure((dataset,), f"G{index}", runs, _Entry("tests", index), there, 1))
     return table_of(CMD_SHIFT.item, measures, choice, store, footer=[NOTE])
 
@@ -61,7 +61,7 @@ def _periods(choice: Choice) -> list[Measure]:
         distances = tuple(map(_cmd_run, trained))
         adapters = {"erm": {"name": "identity"}, "gtrans": ood_settings(dataset)}
         for place, period in enumerate(PERIODS):
-            here = {name: published(numbers[place]) for name, numbers in known.items()}
+            here = {name: published(numbers[place], dataset) for name, numbers in known.items()}
             is_validation = place == 0
             entry = _Entry("validation") if is_validation else _Entry("tests", place - 1)
             measures.append(Measure((dataset, period), "CMD", distances, entry, here.get("cmd"), 1))

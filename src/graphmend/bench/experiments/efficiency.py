@@ -41,25 +41,34 @@ def _run(method: str, dataset: str, seed: int, choice: Choice) -> Run:
     return adapt_run(train_run(dataset, "gcn", seed, choice.trainer()), ood_settings(dataset, **surrogate))
 
 
-def _seconds_for_one(record: dict[str, Any]) -> float:
+def _seconds_for_one(record: dict[str, Any]) -> float | None:
     result = record["result"]
     if record["task"] == "train":
-        return float(result["seconds"])
+        return _number(result["seconds"])
     graphs = list(enumerate(result["graphs"].values()))
     _, largest = max(graphs, key=lambda graph: (graph[1]["nodes"], graph[0]))
     return _extra(largest)
 
 
-def _seconds_for_all(record: dict[str, Any]) -> float:
+def _seconds_for_all(record: dict[str, Any]) -> float | None:
     result = record["result"]
-    return float(result["seconds"]) if record["task"] == "train" else sum(map(_extra, result["graphs"].values()))
+    if record["task"] == "train":
+        return _number(result["seconds"])
+    seconds = [_extra(graph) for graph in result["graphs"].values()]
+    return None if None in seconds else sum(one for one in seconds if one is not None)
 
 
-def _extra(graph: dict[str, Any]) -> float:
-    return float(graph.get("training_seconds", 0.0) + graph["seconds"])
+def _extra(graph: dict[str, Any]) -> float | None:
+    training = graph.get("training_seconds", 0.0)
+    return None if training is None else float(training + graph["seconds"])
 
 
-COLUMNS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
+def _number(value: float | None) -> float | None:
+    """A time that may be unknown."""
+    return None if value is None else float(value)
+
+
+COLUMNS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
     "one graph (s)": ("one", _seconds_for_one),
     "all graphs (s)": ("all", _seconds_for_all),
     "memory (GB)": ("memory", lambda record: float(record["peak_memory_gb"])),
@@ -77,7 +86,7 @@ def _render(choice: Choice, store: Store) -> Table:
         known = paper("efficiency")[method].get(STAND_INS.get(dataset, dataset), {})
         for column, (key, value) in COLUMNS.items():
             done = tuple(value(r) if r is not None and r["status"] == "done" else None for r in records)
-            cells[(dataset, method), column] = Cell(done, published(known.get(key)), note)
+            cells[(dataset, method), column] = Cell(done, published(known.get(key), dataset), note)
     found = [record for run in _runs(choice) if (record := store.read(run)) is not None]
     where = ", ".join(sorted({record["provenance"]["device"] for record in found})) or "no device yet"
     seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"

@@ -26,7 +26,7 @@ def _measures(choice: Choice) -> list[Measure]:
             dataset,
             tuple(shifted(method, dataset, seed, choice) for seed in choice.seeds),
             lambda result: result["score"],
-            published(known[method].get(STAND_INS.get(dataset, dataset))),
+            published(known[method].get(STAND_INS.get(dataset, dataset)), dataset),
         )
         for method in choice.methods
         for dataset in choice.datasets

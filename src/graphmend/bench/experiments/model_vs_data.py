@@ -38,7 +38,7 @@ def _shifted(choice: Choice, method: str, dataset: str) -> list[Measure]:
         adapt_run(train_run(dataset, "gcn", seed, choice.trainer()), adapters.get(method)) for seed in choice.seeds
     )
     known = paper("ood_accuracy")["gcn"].get("erm" if method == "none" else method, {})
-    number = published(known.get(STAND_INS.get(dataset, dataset)))
+    number = published(known.get(STAND_INS.get(dataset, dataset)), dataset)
     return [Measure((dataset, method), "all test nodes", runs, score, number)]
 
 
@@ -53,8 +53,10 @@ def _noisy(choice: Choice, method: str, dataset: str) -> list[Measure]:
     known = paper("abnormal").get(STAND_INS.get(dataset, dataset), {"all": {}, "abnormal": {}})
     row = {"gtrans": "combined"}.get(method, method)
     return [
-        Measure((dataset, method), "all test nodes", runs, score, published(known["all"].get(row))),
-        Measure((dataset, method), "abnormal nodes", runs, abnormal_score, published(known["abnormal"].get(row))),
+        Measure((dataset, method), "all test nodes", runs, score, published(known["all"].get(row), dataset)),
+        Measure(
+            (dataset, method), "abnormal nodes", runs, abnormal_score, published(known["abnormal"].get(row), dataset)
+        ),
     ]
 
 

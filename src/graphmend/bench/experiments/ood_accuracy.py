@@ -58,7 +58,7 @@ def _measures(choice: Choice) -> list[Measure]:
                 runs = tuple(method_run(method, dataset, backbone, seed, choice) for seed in choice.seeds)
                 known = numbers.get(backbone, {}).get(method, {}).get(STAND_INS.get(dataset, dataset))
                 row = (backbone, method)
-                measures.append(Measure(row, dataset, runs, lambda result: result["score"], published(known)))
+                measures.append(Measure(row, dataset, runs, lambda result: result["score"], published(known, dataset)))
     return measures
 
 

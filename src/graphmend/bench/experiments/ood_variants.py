@@ -46,7 +46,7 @@ def _measures(choice: Choice) -> list[Measure]:
                 adapter = ood_settings(dataset, surrogate=SURROGATES[method])
             own = paper("ood_accuracy")["gcn"]["erm"] if method == "erm" else paper("ood_gcn").get(method, {})
             runs = tuple(adapt_run(run, adapter) for run in erm)
-            known = published(own.get(STAND_INS.get(dataset, dataset)))
+            known = published(own.get(STAND_INS.get(dataset, dataset)), dataset)
             measures.append(Measure((method,), dataset, runs, lambda result: result["score"], known))
     return measures
 
