@@ -3,6 +3,7 @@
 Experiments without a single result are left out, and so are those that other pages show. Run it after more seeds:
 
     python -m benchmarks.stored_tables --store bench
+    python -m benchmarks.stored_tables --store quiet --experiment efficiency    # measured with nothing beside it
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ def main() -> None:
     """Render and pack everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", type=Path, default=Path("bench"))
-    store = Store(parser.parse_args().store)
+    parser.add_argument("--experiment", choices=EXPERIMENTS, help="only this one")
+    options = parser.parse_args()
+    store = Store(options.store)
     for name, experiment in EXPERIMENTS.items():
+        if options.experiment not in (None, name):
+            continue
         runs = [run for level in ordered(experiment.runs(experiment.choice)) for run in level]
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
