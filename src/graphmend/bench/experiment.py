@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from graphmend.bench.run import Run
@@ -90,7 +90,6 @@ class Experiment:
     setting: str
     runs: Callable[[Choice], list[Run]]
     render: Callable[[Choice, Store], Any]
-    notes: tuple[str, ...] = field(default=())
     figure: Callable[[Choice, Store], Any] | None = None
 
     @classmethod
