@@ -25,6 +25,10 @@ class UnsupportedLayerError(GraphMendError):
     """A layer of the user's model cannot take edge weights, so edges cannot be learned for it."""
 
 
+class MissingDataError(GraphMendError):
+    """The files of a data set are not here and cannot be downloaded."""
+
+
 class ModelFailedError(GraphMendError):
     """The user's model raised an error of its own while it ran, which is the cause of this one."""
 

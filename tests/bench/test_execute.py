@@ -16,6 +16,7 @@ from graphmend.bench.run import Run
 from graphmend.bench.store import Store
 from graphmend.bench.tasks import TASKS
 from graphmend.bench.workers import Local
+from graphmend.errors import MissingDataError
 
 FEW = {"name": "erm", "epochs": 2}
 
@@ -64,6 +65,24 @@ def test_a_failed_run_is_recorded_and_the_others_go_on(store: Store) -> None:
     assert record is not None and record["status"] == "failed" and "batch normalisation" in record["error"]
     assert execute([bad], store).failed == 0  # it is not tried again,
     assert execute([bad], store, retry=True).failed == 1  # unless that is wanted
+
+
+def test_a_run_whose_data_were_missing_is_tried_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has to say so once the files are there."""
+    monkeypatch.setitem(TASKS, "read", read)
+    run = Run("read", {"path": str(tmp_path / "data")})
+    assert execute([run], store).failed == 1
+    (tmp_path / "data").touch()
+    summary = execute([run], store)
+    assert (summary.skipped, summary.done, summary.failed) == (0, 1, 0) and store.require(run) == {"found": True}
+
+
+def read(run: Run, workspace: Any) -> dict[str, Any]:
+    if not Path(run.settings["path"]).exists():
+        raise MissingDataError("the file is not here")
+    return {"found": True}
 
 
 def test_processes_find_what_one_process_finds(store: Store, tmp_path: Path) -> None:

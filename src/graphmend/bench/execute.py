@@ -19,7 +19,7 @@ from graphmend.bench.store import Store
 from graphmend.bench.tasks import TASKS
 from graphmend.bench.workers import Local, Lost, Workers
 from graphmend.bench.workspace import Workspace
-from graphmend.errors import choose
+from graphmend.errors import MissingDataError, choose
 from graphmend.io.provenance import provenance
 from graphmend.progress import track
 
@@ -61,7 +61,7 @@ def execute(
     work = _Work(device, None if data_dir is None else Path(data_dir).absolute())
     levels = ordered(runs)
     records = [store.read(run) for level in levels for run in level]
-    finished = sum(record is not None and (record["status"] == "done" or not retry) for record in records)
+    finished = sum(not _is_open(record, retry) for record in records)
     done = failed = 0
     for level in levels:
         open_runs = [run for run in level if _is_open(store.read(run), retry)]
@@ -102,6 +102,8 @@ def carry_out(run: Run, store: Store, device: str = "cpu", data_dir: Path | None
         text = f"{type(error).__name__}: {error}".strip()
         trace = traceback.format_exc(limit=-5)
         record = {"status": "failed", "error": text, "out_of_memory": is_oom, "trace": trace}
+        if isinstance(error, MissingDataError):
+            record["missing_data"] = True  # which may be there the next time
     record["seconds"] = round(time.perf_counter() - start, 3)
     record["peak_memory_gb"] = _peak_memory(where)
     record["provenance"] = provenance(where)
@@ -137,7 +139,7 @@ def _kept(answer: str | Lost[Run], store: Store) -> str:
 
 
 def _is_open(record: dict[str, Any] | None, retry: bool) -> bool:
-    return record is None or (retry and record["status"] != "done")
+    return record is None or (record["status"] != "done" and (retry or record.get("missing_data", False)))
 
 
 def _label(level: list[Run]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, MissingDataError, require
 from graphmend.io.files import read_arrays, write_arrays, write_bytes
 
 FETCH_AGAIN = "fetch the file again"
@@ -69,12 +69,12 @@ def download(source: Source) -> Path:
     target = cache_dir() / "data" / source.path
     remedy = f"put the file at {source.path} below GRAPHMEND_DATA or --data-dir"
     if source.url is None:
-        raise GraphMendError(f"{source.path} is not here and has no address to download it from; {remedy}")
+        raise MissingDataError(f"{source.path} is not here and has no address to download it from; {remedy}")
     try:
         with urllib.request.urlopen(source.url, timeout=30) as response:
             content: bytes = response.read()
     except (urllib.error.URLError, OSError, ValueError) as error:
-        raise GraphMendError(f"cannot download {source.url} ({error}); {remedy}") from error
+        raise MissingDataError(f"cannot download {source.url} ({error}); {remedy}") from error
     checksum = hashlib.sha256(content).hexdigest()
     published = source.sha256 or checksum
     require(
