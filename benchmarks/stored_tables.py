@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from graphmend.bench.execute import ordered
+from graphmend.bench.execute import with_needs
 from graphmend.bench.experiments import EXPERIMENTS
 from graphmend.bench.store import Store
 from graphmend.bench.tables import Table
@@ -32,7 +32,7 @@ def main() -> None:
     for name, experiment in EXPERIMENTS.items():
         if options.experiment not in (None, name):
             continue
-        runs = [run for level in ordered(experiment.runs(experiment.choice)) for run in level]
+        runs = with_needs(experiment.runs(experiment.choice))
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
         drawn = experiment.render(experiment.choice, store)

@@ -23,7 +23,7 @@ from graphmend.errors import MissingDataError, choose
 from graphmend.io.provenance import provenance
 from graphmend.progress import track
 
-__all__ = ["Summary", "carry_out", "execute", "ordered"]
+__all__ = ["Summary", "carry_out", "execute", "ordered", "with_needs"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,11 @@ def ordered(runs: Iterable[Run]) -> list[list[Run]]:
     for run in runs:
         visit(run)
     return [[run for run in depth if depth[run] == level] for level in range(1 + max(depth.values(), default=-1))]
+
+
+def with_needs(runs: Iterable[Run]) -> list[Run]:
+    """Runs and all that they need, without repetition, in an order in which they can be carried out."""
+    return [run for level in ordered(runs) for run in level]
 
 
 def carry_out(run: Run, store: Store, device: str = "cpu", data_dir: Path | None = None) -> str:

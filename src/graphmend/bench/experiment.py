@@ -37,6 +37,11 @@ class Choice:
     seeds: tuple[int, ...] = (0, 1, 2)
     smoke: bool = False
 
+    @property
+    def seeds_in_words(self) -> str:
+        """``"3 seeds"``."""
+        return "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+
     def trainer(self, name: str = "erm", **settings: Any) -> dict[str, Any]:
         """A trainer, with few epochs in a smoke test."""
         return {"name": name, **settings, **({"epochs": 5} if self.smoke else {})}
@@ -146,7 +151,7 @@ def published(cell: Any, dataset: str | None = None) -> Published | str | None:
 
 
 def _footer(choice: Choice, baseline: str | None) -> list[str]:
-    seeds = f"{len(choice.seeds)} seeds, or as many as n says" if len(choice.seeds) > 1 else "1 seed"
+    seeds = choice.seeds_in_words + (", or as many as n says" if len(choice.seeds) > 1 else "")
     where = " on embedded data for a few epochs: a smoke test, no result" if choice.smoke else ""
     notes = [f"{seeds}{where}. Beside our number: the paper's and the difference."]
     if baseline is not None and len(choice.seeds) >= FEWEST_SEEDS:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphmend.bench.execute import ordered
+from graphmend.bench.execute import with_needs
 from graphmend.bench.run import Run
 from graphmend.bench.store import Result, Store
 
@@ -39,7 +39,7 @@ class Watch:
     """
 
     def __init__(self, runs: Iterable[Run], store: Store) -> None:
-        self.records = {run: store.read(run) for level in ordered(runs) for run in level}
+        self.records = {run: store.read(run) for run in with_needs(runs)}
         times: dict[tuple[str, str | None], list[float]] = {}
         for run, record in self.records.items():
             if record is not None and record["status"] == "done":
@@ -49,7 +49,7 @@ class Watch:
 
     def __call__(self, runs: Iterable[Run]) -> Status:
         """The status of some of the runs."""
-        records = {run: self.records[run] for level in ordered(runs) for run in level}
+        records = {run: self.records[run] for run in with_needs(runs)}
         estimates = [self._estimate(run) for run, record in records.items() if record is None]
         known = [seconds for seconds in estimates if seconds is not None]
         left = sum(known) if len(known) == len(estimates) else None

@@ -130,14 +130,11 @@ class Table:
             return {}
         found: dict[tuple[tuple[str, ...], str], float] = {}
         for group in dict.fromkeys(row[:-1] for row in self.rows):
+            names = [row[-1] for row in self.rows if row[:-1] == group and row[-1] != self.baseline]
             for column in self.columns:
-                others = [row for row in self.rows if row[:-1] == group and row[-1] != self.baseline]
-                pairs = {row[-1]: self._pairs(row, column) for row in others}
-                p_values = {
-                    name: compare_paired(*zip(*pair, strict=True)).p
-                    for name, pair in pairs.items()
-                    if len(pair) >= FEWEST_SEEDS
-                }
+                pairs = {name: self._pairs((*group, name), column) for name in names}
+                tested = {name: pair for name, pair in pairs.items() if len(pair) >= FEWEST_SEEDS}
+                p_values = {name: compare_paired(*zip(*pair, strict=True)).p for name, pair in tested.items()}
                 found |= {((*group, name), column): p for name, p in holm(p_values).items()}
         return found
 

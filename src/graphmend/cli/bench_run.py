@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.table import Table as Grid
 
-from graphmend.bench.execute import execute, ordered
+from graphmend.bench.execute import execute, with_needs
 from graphmend.bench.experiment import Choice, Experiment
 from graphmend.bench.experiments import EXPERIMENTS
 from graphmend.bench.status import Watch
@@ -153,9 +153,8 @@ def run_pack(archive: Path, folder: Path, experiments: list[str], quiet: bool) -
     require(folder.is_dir(), NO_RESULTS.format(folder=folder))
     check_target(archive)
     chosen = [choose("experiment", name, EXPERIMENTS) for name in experiments]
-    levels = ordered(run for experiment in chosen for run in experiment.runs(experiment.choice))
-    runs = [run for level in levels for run in level] if chosen else None
-    count = Store(folder).pack(archive, runs)
+    runs = with_needs(run for experiment in chosen for run in experiment.runs(experiment.choice))
+    count = Store(folder).pack(archive, runs if chosen else None)
     if not quiet:
         PlainConsole().print(f"{count} results are in {archive}.", soft_wrap=True)
 
@@ -176,7 +175,7 @@ def _save(figure: Any, path: Path) -> None:
 def _failures(store: Store, part: Part, choice: Choice) -> list[str]:
     """A line for every different reason for which runs failed."""
     reasons: dict[str, list[str]] = {}
-    for run in (run for level in ordered(part.experiment.runs(choice)) for run in level):
+    for run in with_needs(part.experiment.runs(choice)):
         record = store.read(run)
         if record is not None and record["status"] == "failed":
             reasons.setdefault(record["error"], []).append(str(run))

@@ -78,8 +78,7 @@ def _render(choice: Choice, store: Store) -> Table:
             shown = None if not values else min(values) if column == "worst" else fmean(values)
             cells[row, column] = Cell((shown,))
         cells[row, "cases"] = Cell((float(len(changes)),), digits=0)
-    seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
-    footer = [f"Points of the score; harmed: below {HARM}. Each case is averaged over {seeds}."]
+    footer = [f"Points of the score; harmed: below {HARM}. Each case is averaged over {choice.seeds_in_words}."]
     footer += data_notes(choice.datasets)
     return Table(EXPERIMENT.item, ["mean change", "harmed (%)", "worst", "cases"], rows, cells, footer)
 

@@ -44,7 +44,8 @@ def _run(method: str, dataset: str, seed: int, choice: Choice) -> Run:
 def _seconds_for_one(record: dict[str, Any]) -> float | None:
     result = record["result"]
     if record["task"] == "train":
-        return _number(result["seconds"])
+        seconds: float | None = result["seconds"]
+        return seconds
     graphs = list(enumerate(result["graphs"].values()))
     _, largest = max(graphs, key=lambda graph: (graph[1]["nodes"], graph[0]))
     return _extra(largest)
@@ -53,19 +54,15 @@ def _seconds_for_one(record: dict[str, Any]) -> float | None:
 def _seconds_for_all(record: dict[str, Any]) -> float | None:
     result = record["result"]
     if record["task"] == "train":
-        return _number(result["seconds"])
+        return _seconds_for_one(record)  # one training serves all graphs
     seconds = [_extra(graph) for graph in result["graphs"].values()]
-    return None if None in seconds else sum(one for one in seconds if one is not None)
+    known = [one for one in seconds if one is not None]
+    return sum(known) if len(known) == len(seconds) else None
 
 
 def _extra(graph: dict[str, Any]) -> float | None:
     training = graph.get("training_seconds", 0.0)
     return None if training is None else float(training + graph["seconds"])
-
-
-def _number(value: float | None) -> float | None:
-    """A time that may be unknown."""
-    return None if value is None else float(value)
 
 
 COLUMNS: dict[str, tuple[str, Callable[[dict[str, Any]], float | None]]] = {
@@ -89,8 +86,7 @@ def _render(choice: Choice, store: Store) -> Table:
             cells[(dataset, method), column] = Cell(done, published(known.get(key), dataset), note)
     found = [record for run in _runs(choice) if (record := store.read(run)) is not None]
     where = ", ".join(sorted({record["provenance"]["device"] for record in found})) or "no device yet"
-    seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
-    footer = [f"{seeds}; {where}. Beside our number: the paper's (V100) and the difference."]
+    footer = [f"{choice.seeds_in_words}; {where}. Beside our number: the paper's (V100) and the difference."]
     footer += data_notes(choice.datasets)
     return Table(EXPERIMENT.item, list(COLUMNS), rows, cells, footer)
 

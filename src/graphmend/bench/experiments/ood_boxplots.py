@@ -50,8 +50,7 @@ def _render(choice: Choice, store: Store) -> Any:
             axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", color="#777777")
     patches = [Patch(facecolor=colour[method], edgecolor="black", linewidth=0.6) for method in choice.methods]
     legend_below(figure, patches, list(choice.methods))
-    seeds = f"{len(choice.seeds)} seeds" if len(choice.seeds) > 1 else "1 seed"
-    figure.suptitle(f"Scores of every test graph, GCN, {seeds}", fontsize=11)
+    figure.suptitle(f"Scores of every test graph, GCN, {choice.seeds_in_words}", fontsize=11)
     return figure
 
 
