@@ -23,11 +23,7 @@ from graphmend.graph.convert import with_edge_index
 from graphmend.transforms import GRBCD, DropEdge, Jaccard, RandomEdges, Subgraph
 from graphs import dense, directed, labelled, rng
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC) tensor support is in beta"),
-    pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
-]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 N = 20
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -17,11 +17,7 @@ from graphmend.transforms import GRBCD, PRBCD, VIEWS, DropEdge, FeatureNoise, Ja
 from graphs import labelled
 from untouched import assert_same, generator_states, state_of
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta"),
-    pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
-]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model() -> GCN:
