@@ -123,7 +123,7 @@ def _logits(model: nn.Module, data: Data) -> Tensor:
 def _compact(verdict: Verdict) -> Row:
     """The verdict without repeating the thresholds in every row."""
     measured = {item.name: round(item.value, 5) for item in verdict.evidence}
-    kept = {"decision": verdict.decision, "menders": list(verdict.menders), "expected": round(verdict.expected, 3)}
+    kept = {"decision": verdict.decision, "menders": list(verdict.menders)}
     return {**kept, "sentence": verdict.sentence, "measured": measured}
 
 

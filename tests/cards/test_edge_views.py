@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmend.cards import edges
-from graphmend.cards.edges import POINTS, PROJECTED, STEPS, edge_views, fit, fits_well, grid_of
+from graphmend.cards.edges import POINTS, STEPS, edge_views, fit, fits_well, grid_of
+from graphmend.cards.rows import PROJECTED
 from graphs import DEVICES, directed, rng, undirected
 from slow_edges import slow_fits, slow_percentile, slow_views
 

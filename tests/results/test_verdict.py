@@ -24,13 +24,13 @@ def test_what_is_not_a_number_speaks_for_nothing(above: bool) -> None:
 
 
 def test_evidence_reads_as_a_sentence() -> None:
-    assert str(Evidence("shift", 2.34567, 1.0, True)) == "shift 2.35 (holds: at least 1)"
-    assert str(Evidence("flips", 0.25, 0.1, False)) == "flips 0.25 (fails: at most 0.1)"
+    assert str(Evidence("shift", 2.34567, 1.0, True)) == "shift: 2.35 (found; looked for at least 1)"
+    assert str(Evidence("flips", 0.25, 0.1, False)) == "flips: 0.25 (not found; looked for at most 0.1)"
 
 
 def verdict() -> Verdict:
     evidence = (Evidence("shift", 2.5, 1.0, True), Evidence("flips", 0.25, 0.1, False))
-    return Verdict(PARTLY, ("Impute", "Align"), "card", "The features have shifted.", evidence, 0.25, 1.5)
+    return Verdict(PARTLY, ("Impute", "Align"), "card", "The features have shifted.", evidence, 0.25, "Look at it.")
 
 
 def test_a_verdict_reads_as_its_reason() -> None:
@@ -50,13 +50,13 @@ def test_a_summary_survives_json() -> None:
             {"name": "flips", "value": 0.25, "threshold": 0.1, "above": False, "holds": False},
         ],
         "flips": 0.25,
-        "expected": 1.5,
+        "next_step": "Look at it.",
     }
 
 
 def test_nothing_was_done() -> None:
     left = Verdict(LEFT_ALONE, (), "blind", "Nothing has shifted.")
-    assert (left.evidence, left.flips, left.expected) == ((), 0.0, 0.0)
+    assert (left.evidence, left.flips, left.next_step) == ((), 0.0, "")
     assert json.loads(json.dumps(left.summary()))["menders"] == []
     with pytest.raises(dataclasses.FrozenInstanceError):
         left.flips = 1.0  # type: ignore[misc]

@@ -11,13 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphmend.cards.rows import BLOCK, quantiles
+from graphmend.cards.rows import BLOCK, projected, quantiles
 from graphmend.engine.adjacency import Adjacency
 
 __all__ = ["edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
-PROJECTED = 64  # columns that wide features are projected to, for the neighbourhoods
 STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
 
 
@@ -72,7 +71,7 @@ def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
 def neighbourhood_features(x: Tensor) -> Tensor:
     """The features that are summed over neighbourhoods: of length 1, and projected where they are wide."""
     size: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    return (x if x.size(1) <= PROJECTED else x @ _projection(x)) / size.clamp(min=1e-12)
+    return projected(x) / size.clamp(min=1e-12)
 
 
 def grid_of(views: Tensor) -> Tensor:
@@ -125,13 +124,6 @@ def _unit(rows: Tensor) -> Tensor:
 def _dot(first: Tensor, second: Tensor) -> Tensor:
     out: Tensor = (first * second).sum(1)
     return out
-
-
-def _projection(x: Tensor) -> Tensor:
-    """A random projection that nearly keeps angles (Johnson and Lindenstrauss), the same for every graph."""
-    generator = torch.Generator().manual_seed(0)
-    matrix: Tensor = torch.randn(x.size(1), PROJECTED, generator=generator) / PROJECTED**0.5
-    return matrix.to(x)
 
 
 def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:

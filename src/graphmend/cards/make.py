@@ -15,12 +15,14 @@ from torch_geometric.data.data import BaseData
 from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
-from graphmend.cards.rows import EMPTY_ROW, in_blocks, quantiles, row_statistics
+from graphmend.cards.prototypes import find_prototypes
+from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, quantiles, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import plain, private
 from graphmend.graph.batches import refuse_sampled
+from graphmend.graph.canonical import node_keys
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
@@ -31,6 +33,7 @@ ROW_QUANTILES = (0.002, 0.998)
 HALVES = 20  # random halves of the nodes, for the noise level
 TEMPERATURES = (-1.0, 1.0, 61)  # exponents of ten: lowest, highest, number; 1 is one of them
 MANY_EDGES = 200_000  # are enough for quantiles of all
+RANDOM_PAIRS = 2_000  # that edges are told from
 MARGIN = 0.1  # of a column's range, by which a value may lie outside
 
 
@@ -95,6 +98,9 @@ def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
 def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: list[Tensor], seed: int) -> SourceCard:
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
+    order = torch.cat([node_keys(data.x, data.edge_index) for data in graphs]).argsort()
+    held_out = torch.cat([_held_out(data) for data in graphs])
+    halves = _halves(order, held_out, seed)
     temperature = _temperature(logits, graphs)
     probability = probabilities(logits, temperature).to(first.dtype)
     classes = probability.argmax(1)
@@ -106,10 +112,14 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     low = torch.stack([data.x.amin(0) for data in graphs]).amin(0)
     high = torch.stack([data.x.amax(0) for data in graphs]).amax(0)
     rows = torch.cat([row_statistics(data.x, *column_range(low, high)) for data in graphs])
+    narrow = torch.cat([projected(data.x) for data in graphs])
+    narrow_moments = moments(narrow)
     empty = rows[:, 0] <= EMPTY_ROW
     limits = quantiles(rows[~empty] if not bool(empty.all()) else rows, ROW_QUANTILES)
     whole = moments(first)
-    noise, noise_nodes = _noise(first, whole, graphs, seed)
+    first_kinds, z_kinds = (
+        find_prototypes(rows, order, held_out, seed) for rows in ((first - whole.mean) / whole.unit, standard)
+    )
     hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
     looked_at = zip(graphs, hidden, strict=True)
     views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, seed)) for g, u in looked_at], dim=1)
@@ -130,8 +140,15 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         first_std=whole.std,
         class_first=class_first,
         class_second=class_second,
+        first_centres=first_kinds.centres,
+        first_reach=first_kinds.reach,
+        rows_mean=narrow_moments.mean,
+        rows_std=narrow_moments.std,
+        rows_noise=_noise(narrow, narrow_moments, graphs, halves),
         z_mean=z_moments.mean,
         z_std=z_moments.std,
+        z_centres=z_kinds.centres,
+        z_reach=z_kinds.reach,
         centroids=centroids,
         prior=probability.mean(0),
         pairs=pairs,
@@ -139,10 +156,11 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         edge_grid=grid,
         edge_middle=middle,
         edge_share=float(fits_well(fits, middle).double().mean()),
+        edge_clarity=_clarity(graphs, maps, grid, fits, seed),
         agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
-        noise=noise,
-        noise_nodes=noise_nodes,
+        noise=_noise(first, whole, graphs, halves),
+        noise_nodes=halves[0].numel(),
         nodes=nodes,
         edges_per_node=edges / nodes,
         model=model_digest(model),
@@ -179,22 +197,52 @@ def _mask(data: Data, name: str) -> Tensor | None:
     return read_mask(mask, data.x.size(0), name, may_be_empty=True).to(data.x.device)
 
 
-def _noise(first: Tensor, whole: Moments, graphs: list[Data], seed: int) -> tuple[float, int]:
-    """The largest distance of the moments of random halves from those of all, on nodes that were not trained on.
+def _held_out(data: Data) -> Tensor:
+    """The nodes that the model was not trained on; none where nothing says which these are."""
+    mask = _mask(data, "train_mask")
+    return torch.zeros(data.x.size(0), dtype=torch.bool, device=data.x.device) if mask is None else ~mask
+
+
+def _halves(order: Tensor, held_out: Tensor, seed: int) -> list[Tensor]:
+    """Random halves of the nodes that the model was not trained on, or of all nodes where there are none.
+
+    Args:
+        order: The nodes in an order that does not depend on their numbering.
+        held_out: Which nodes the model was not trained on.
+        seed: Seed of the draws.
+    """
+    rows = order[held_out[order]]
+    rows = order if rows.numel() < 4 else rows
+    half = max(1, rows.numel() // 2)
+    generator = torch.Generator().manual_seed(seed)
+    return [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
+
+
+def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: list[Tensor]) -> float:
+    """The largest distance of the moments of random halves from those of all.
 
     With several training graphs, at least that of one of them from the others.
     """
-    masks = [_mask(data, "train_mask") for data in graphs]
-    everywhere = [torch.ones(data.x.size(0), dtype=torch.bool, device=first.device) for data in graphs]
-    untrained = torch.cat([all_ if m is None else ~m for m, all_ in zip(masks, everywhere, strict=True)])
-    rows = untrained.nonzero().view(-1)
-    if rows.numel() < 4:
-        rows = torch.arange(first.size(0), device=first.device)
-    half = max(1, rows.numel() // 2)
+    noise = max(whole.distance(moments(rows.index_select(0, chosen))) for chosen in halves)
+    return max(noise, _difference(rows, whole, graphs, noise, halves[0].numel()))
+
+
+def _clarity(graphs: list[Data], maps: list[Tensor], grid: Tensor, fits: Tensor, seed: int) -> float:
+    """How often an edge fits better than a random pair of nodes that is joined to the graph, ties counting half."""
     generator = torch.Generator().manual_seed(seed)
-    draws = [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
-    noise = max(whole.distance(moments(first.index_select(0, chosen))) for chosen in draws)
-    return max(noise, _difference(first, whole, graphs, noise, half)), half
+    parts = []
+    for data, weight in zip(graphs, maps, strict=True):
+        x, edges = data.x, data.edge_index.size(1)
+        order = node_keys(x, data.edge_index).argsort()
+        number = min(RANDOM_PAIRS, max(1, edges // 10))
+        pairs = order[torch.randint(x.size(0), (2, number), generator=generator).to(order.device)]
+        pairs = pairs[:, pairs[0] != pairs[1]]
+        joined = torch.cat([data.edge_index, pairs, pairs.flip(0)], dim=1)
+        views = edge_views(x, x @ weight, joined, torch.arange(edges, edges + pairs.size(1), device=x.device))
+        parts.append(fit(views, grid))
+    pairs_fit, ordered = torch.cat(parts), fits.sort().values
+    below, up_to = (torch.searchsorted(ordered, pairs_fit, right=right) for right in (False, True))
+    return 1 - float((below + up_to).double().mean()) / (2 * ordered.numel())
 
 
 def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float, nodes: int) -> float:

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments, mixture
+from graphmend.cards.prototypes import Mix, Prototypes
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.io.files import digest, first_line, read_header, read_safetensors, write_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
-FORMAT = "graphmend-card-2"
+FORMAT = "graphmend-card-3"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,13 @@ class SourceCard:
         first_std: Standard deviation of the same.
         class_first: Its mean per predicted class.
         class_second: The mean of its squares per predicted class.
+        first_centres: The kinds of nodes in the first layer, see :mod:`graphmend.cards.prototypes`.
+        first_reach: The distance from the nearest of them that 95 % of the held-out nodes have at most.
+        rows_mean: Mean of the feature rows, projected to a few columns (:func:`graphmend.cards.rows.projected`).
+        rows_std: Standard deviation of the same.
+        rows_noise: The largest distance of the moments of half of the rows from those of all.
+        z_centres: The kinds of nodes in the embedding.
+        z_reach: As ``first_reach``.
         z_mean: Mean of the embedding.
         z_std: Standard deviation of the embedding.
         centroids: Mean of the standardised embedding per predicted class; NaN for a class never predicted.
@@ -44,6 +52,7 @@ class SourceCard:
         edge_grid: Quantiles of the three views of an edge, see :mod:`graphmend.cards.edges`.
         edge_middle: The median of the edges' fit.
         edge_share: The share of the edges that fit at least as well as that.
+        edge_clarity: How often an edge fits better than a random pair of nodes; 0.5 if fit tells nothing.
         agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
         temperature: Divides logits so that probabilities are calibrated.
         noise: The largest distance of the moments of half of the nodes from those of all, or of one of several
@@ -64,8 +73,15 @@ class SourceCard:
     first_std: Tensor
     class_first: Tensor
     class_second: Tensor
+    first_centres: Tensor
+    first_reach: float
+    rows_mean: Tensor
+    rows_std: Tensor
+    rows_noise: float
     z_mean: Tensor
     z_std: Tensor
+    z_centres: Tensor
+    z_reach: float
     centroids: Tensor
     prior: Tensor
     pairs: Tensor
@@ -73,6 +89,7 @@ class SourceCard:
     edge_grid: Tensor
     edge_middle: float
     edge_share: float
+    edge_clarity: float
     agreement: float
     temperature: float
     noise: float
@@ -91,6 +108,19 @@ class SourceCard:
     def z(self) -> Moments:
         """The moments of the embedding."""
         return Moments(self.z_mean, self.z_std)
+
+    @property
+    def rows(self) -> Moments:
+        """The moments of the projected feature rows."""
+        return Moments(self.rows_mean, self.rows_std)
+
+    def first_mix(self, first: Tensor) -> Mix:
+        """How the kinds of nodes that the model has seen make up a graph, from its first layer there."""
+        return Prototypes(self.first_centres, self.first_reach).mix((first - self.first_mean) / self.first.unit)
+
+    def z_mix(self, z: Tensor) -> Mix:
+        """The same from its embedding."""
+        return Prototypes(self.z_centres, self.z_reach).mix((z - self.z_mean) / self.z.unit)
 
     @property
     def homophily(self) -> float:
@@ -117,7 +147,14 @@ class SourceCard:
 
     def noise_for(self, nodes: int) -> float:
         """How far the moments of a graph of so many nodes may be from the card's by chance."""
-        return self.noise * max(1.0, math.sqrt(self.noise_nodes / max(1, nodes)))
+        return self.noise * self._growth(nodes)
+
+    def rows_noise_for(self, nodes: int) -> float:
+        """How far the moments of the feature rows may be from the card's by chance."""
+        return self.rows_noise * self._growth(nodes)
+
+    def _growth(self, nodes: int) -> float:
+        return max(1.0, math.sqrt(self.noise_nodes / max(1, nodes)))
 
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything on the card by name: the tensors, and the rest, which goes into JSON."""
@@ -203,6 +240,8 @@ class SourceCard:
             **dict.fromkeys(("first_mean", "first_std"), (units,)),
             **dict.fromkeys(("class_first", "class_second"), (classes, units)),
             **dict.fromkeys(("z_mean", "z_std"), (z,)),
+            **dict.fromkeys(("rows_mean", "rows_std"), (self.rows_mean.numel(),)),
+            **{"first_centres": (*self.first_centres.shape[:1], units), "z_centres": (*self.z_centres.shape[:1], z)},
             **dict.fromkeys(("pairs", "soft_pairs"), (classes, classes)),
             **{"centroids": (classes, z), "prior": (classes,), "edge_grid": (3, *self.edge_grid.shape[1:2])},
         }

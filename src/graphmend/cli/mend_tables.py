@@ -52,6 +52,8 @@ def _say(console: PlainConsole, report: Report) -> None:
             else _done(report)
         )
         console.say(report["graph"], "; ".join(filter(None, (verdict["sentence"], done))))
+        if verdict["next_step"]:
+            console.print(f"  next: {verdict['next_step']}", soft_wrap=True)
     elif report["reason"]:
         console.say(report["graph"], f"left as it was: {report['reason']}")
     else:
@@ -80,7 +82,6 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
     table.add_column("graph", overflow="fold", min_width=8)
     table.add_column("decision", min_width=7)
     table.add_column("mended by", min_width=8)
-    table.add_column("expected points", justify="right", min_width=8)
     table.add_column("predictions changed", justify="right", min_width=11)
     has_test = any("test" in report for report in reports)
     if has_test:
@@ -89,15 +90,9 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
         verdict = _verdict(report)
         menders = " and ".join(verdict["menders"]) or "nothing"
         flips = "none" if verdict["decision"] == LEFT_ALONE else f"{100 * verdict['flips']:.1f} %"
-        cells = [report["graph"], verdict["decision"], menders, _expected(verdict), flips]
+        cells = [report["graph"], verdict["decision"], menders, flips]
         table.add_row(*cells, *([_accuracy(report)] if has_test else []))
     return table
-
-
-def _expected(verdict: dict[str, Any]) -> str:
-    if verdict["decision"] == LEFT_ALONE:
-        return "none"
-    return f"{verdict['expected']:+.1f}" if verdict["regime"] == "card" else "unknown"
 
 
 def _accuracy(report: Report) -> str:
@@ -110,11 +105,11 @@ def _accuracy(report: Report) -> str:
 
 def _evidence_table(report: Report) -> Table:
     table = plain_table(f"Evidence for {report['graph']}")
-    for column in ("measured", "value", "speaks for mending if", ""):
-        table.add_column(column, justify="right" if column == "value" else "left", no_wrap=column != "measured")
+    for column in ("evidence", "measured", "looked for", ""):
+        table.add_column(column, justify="right" if column == "measured" else "left", no_wrap=column != "evidence")
     for item in _verdict(report)["evidence"]:
         wanted = f"at {'least' if item['above'] else 'most'} {item['threshold']:.3g}"
-        table.add_row(item["name"], f"{item['value']:.3g}", wanted, "holds" if item["holds"] else "fails")
+        table.add_row(item["name"], f"{item['value']:.3g}", wanted, "found" if item["holds"] else "not found")
     return table
 
 

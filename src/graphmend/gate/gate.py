@@ -22,7 +22,8 @@ class Gate(Adapter):
     With a source card (``card=``, from :func:`graphmend.card`) the gate looks for edges in excess
     (:class:`~graphmend.adapters.Purify`), for abnormal feature rows (:class:`~graphmend.adapters.Impute`) and for a
     shift of the model's first layer (:class:`~graphmend.adapters.Align`), each against what the training graph itself
-    shows. Without one it acts only where the evidence is plain. The result's ``verdict`` names what was measured.
+    shows. Without one it repairs rows that are set apart, and proposes the rest. The result's ``verdict`` says what was
+    looked for, what was found, and what to do next.
 
     Args:
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
@@ -61,7 +62,25 @@ class Gate(Adapter):
 
 
 def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
-    decision = LEFT_ALONE if not finding.menders else PARTLY if finding.partly else APPLIED
-    expected = finding.expected if finding.menders else 0.0
-    evidence = tuple(log.items)
-    return Verdict(decision, finding.menders, regime, finding.sentence, evidence, finding.flips, expected)
+    decision = LEFT_ALONE if not finding.menders else APPLIED if finding.proposal is None else PARTLY
+    return Verdict(
+        decision,
+        finding.menders,
+        regime,
+        finding.sentence.replace(APPLIED, decision, 1) if finding.menders else finding.sentence,
+        tuple(log.items),
+        finding.flips,
+        _next_step(finding, regime),
+    )
+
+
+def _next_step(finding: Finding, regime: str) -> str:
+    """What a person can do now."""
+    ask = "ask for the labels of a few nodes, result.questions() names them, and let result.decide(labels) settle it"
+    card = "make a card with graphmend.card(model, train_data), which tells far more"
+    undo = "result.patch.revert(result.data) takes the change back"
+    if finding.proposal is not None:
+        return f"{'if in doubt about the rest' if finding.menders else 'if in doubt'}, {ask}"
+    if finding.menders:
+        return f"{undo}; to be sure, {ask}" if finding.flips > 0 else undo
+    return card if regime == "blind" else "nothing"

@@ -196,7 +196,7 @@ class Adaptation:
             regime="labels",
             sentence=sentence,
             flips=float((old != new).double().mean()) if chosen else 0.0,
-            expected=self._verdict().expected if chosen and not is_other else 0.0,
+            next_step="",
         )
         if not is_other:
             return replace(self, verdict=verdict)

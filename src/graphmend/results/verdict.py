@@ -16,13 +16,13 @@ LEFT_ALONE = "left alone"
 
 @dataclass(frozen=True)
 class Evidence:
-    """One number that the gate looked at.
+    """One sign of trouble, or of a change that helps, that the gate looked for.
 
     Args:
         name: What was measured.
         value: The number.
-        threshold: What it was compared with.
-        above: Whether it had to be at least, or at most, the threshold.
+        threshold: Its limit.
+        above: Whether a number above the limit speaks for mending, or one below.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Evidence:
 
     @property
     def _word(self) -> str:
-        return "holds" if self.holds else "fails"
+        return "found" if self.holds else "not found"
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.3g} ({self._word}: {self._wanted})"
+        return f"{self.name}: {self.value:.3g} ({self._word}; looked for {self._wanted})"
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """A row of a table: what, how much, how much it had to be, and whether it was."""
+        """A row of a table: what was measured, its value, what was looked for, and whether it was found."""
         return self.name, f"{self.value:.3g}", self._wanted, self._word
 
 
@@ -63,7 +63,7 @@ class Verdict:
         sentence: The reason, for a person.
         evidence: Everything that was measured, in order.
         flips: Share of the nodes whose prediction the proposed change flips.
-        expected: Expected change of the accuracy in points; 0 if nothing was done.
+        next_step: What to do now, for a person.
     """
 
     decision: str
@@ -72,17 +72,19 @@ class Verdict:
     sentence: str
     evidence: tuple[Evidence, ...] = ()
     flips: float = 0.0
-    expected: float = 0.0
+    next_step: str = ""
 
     def __str__(self) -> str:
         return self.sentence
 
     def __repr__(self) -> str:
-        return "\n".join([f"Verdict({self.sentence})", *(f"  {item}" for item in self.evidence)])
+        after = [f"  next: {self.next_step}"] if self.next_step else []
+        return "\n".join([f"Verdict({self.sentence})", *(f"  {item}" for item in self.evidence), *after])
 
     def _repr_html_(self) -> str:
         rows = [item.cells for item in self.evidence]
-        return html_table("Verdict", rows, ("evidence", "measured", "for mending", "") if rows else (), self.sentence)
+        note = f"{self.sentence}. {self.next_step}".removesuffix(". ")
+        return html_table("Verdict", rows, ("evidence", "measured", "looked for", "") if rows else (), note)
 
     def summary(self) -> dict[str, Any]:
         """The verdict, ready for JSON."""

@@ -1,0 +1,93 @@
+r"""Prototypes: the kinds of nodes that a model has seen, by which another mix of them is told from a fault.
+
+The training graph's rows of a representation, in units of its mean and spread, are grouped around :data:`NUMBER`
+centres. On another graph every node belongs to the nearest of them. With :math:`m` the mean of its standardised rows
+and :math:`c` the mean of the centres under the shares found there,
+
+.. math:: u = \lVert m - c \rVert / \lVert m \rVert
+
+is the part of the shift that is *unexplained*: 0 if another mix of known kinds of nodes explains all of it, about 1 if
+none does. A node is *outside* if it is farther from every centre than 95 % of the training graph's held-out nodes are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.cluster.vq import kmeans2
+from torch import Tensor
+
+from graphmend.cards.rows import in_blocks, quantiles
+
+__all__ = ["Mix", "Prototypes", "find_prototypes"]
+
+NUMBER = 64
+ROUNDS = 20
+MOST_ROWS = 4000  # that they are found from
+HELD_OUT = 0.95  # of the held-out nodes are within reach
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How the kinds of nodes that a model knows make up a graph.
+
+    Args:
+        unexplained: The share :math:`u` of the shift that no mix of known kinds explains.
+        outside: The share of the nodes that are far from all of them.
+    """
+
+    unexplained: float
+    outside: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prototypes:
+    """The kinds of nodes in a representation.
+
+    Args:
+        centres: One row each, in units of the card's mean and spread.
+        reach: The distance from the nearest centre within which 95 % of the held-out nodes lie.
+    """
+
+    centres: Tensor
+    reach: float
+
+    @torch.no_grad()
+    def mix(self, standard: Tensor) -> Mix:
+        """How they make up the rows of a representation, given in units of the card's mean and spread."""
+        distance, nearest = _nearest(standard, self.centres)
+        shares = torch.bincount(nearest, minlength=self.centres.size(0)).to(standard.dtype) / standard.size(0)
+        mean = standard.mean(0)
+        unexplained = torch.linalg.vector_norm(mean - shares @ self.centres) / mean.norm().clamp(min=_TINY)
+        return Mix(float(unexplained), float((distance > self.reach).double().mean()))
+
+
+@torch.no_grad()
+def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int) -> Prototypes:
+    """The kinds of nodes of a training graph.
+
+    Args:
+        standard: The rows of a representation in units of their mean and spread.
+        order: The nodes in an order that does not depend on their numbering; the first few thousand are grouped.
+        held_out: Which nodes the model was not trained on.
+        seed: Seed of the grouping.
+    """
+    rows = standard[order[:MOST_ROWS]].double().cpu().numpy()
+    generator = np.random.default_rng(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a group that stays empty is no reason to worry anybody
+        found, _ = kmeans2(rows, min(NUMBER, len(rows)), iter=ROUNDS, minit="++", seed=generator)
+    # half precision is enough and keeps cards of wide models small
+    centres = torch.from_numpy(found).clamp(-6e4, 6e4).half().to(standard)
+    distance, _ = _nearest(standard[held_out] if bool(held_out.any()) else standard, centres)
+    return Prototypes(centres, float(quantiles(distance.unsqueeze(1), (HELD_OUT,))[0]))
+
+
+def _nearest(standard: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The distance of each row from the nearest centre, and which one that is."""
+    found = [torch.cdist(block, centres).min(1) for block in in_blocks(standard)]
+    return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
