@@ -1,13 +1,18 @@
 """The command line of the harness.
 
-python -m benchmarks.beyond train --store DIR [--sources cora,citeseer] [--seeds 5] [--device cuda] [--jobs 8]
+python -m benchmarks.beyond train --store DIR [--suite trust] [--sources "cora,half-cora-*"] [--device cuda] [--jobs 15]
 python -m benchmarks.beyond pack --store DIR --out DIR [--sources ...]
 python -m benchmarks.beyond unpack --store DIR FILE.tar ...
+python -m benchmarks.beyond measure --store DIR --out DIR [--suite trust] [--methods gate,gate-blind] [--jobs 8]
+python -m benchmarks.beyond tables --out DIR
+
+A suite has a store of models in common with the others, but its rows go into a folder of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,11 +20,15 @@ from pathlib import Path
 from benchmarks.beyond.archive import pack, unpack
 from benchmarks.beyond.measure import measure
 from benchmarks.beyond.methods import names
+from benchmarks.beyond.models import BACKBONES
 from benchmarks.beyond.picture import picture
-from benchmarks.beyond.sources import BACKBONES, SETS, sources
+from benchmarks.beyond.sources import HALVES, SETS, Source
+from benchmarks.beyond.suites import SUITES, chosen
 from benchmarks.beyond.tables import report
 from benchmarks.beyond.targets import KINDS
 from benchmarks.beyond.train import train
+
+SOME = f"{', '.join(name for name in SETS if name not in HALVES)}, half-<graph>-<way>-<side>[-all]"
 
 
 def main() -> None:
@@ -28,26 +37,20 @@ def main() -> None:
     if getattr(arguments, "data", None):
         os.environ["GRAPHMEND_DATA"] = str(arguments.data.absolute())  # worker processes read it, too
     if arguments.command == "train":
-        train(
-            arguments.store,
-            names=arguments.sources or list(SETS),
-            seeds=arguments.seeds,
-            backbones=arguments.backbones or list(BACKBONES),
-            device=arguments.device,
-            jobs=arguments.jobs,
-        )
+        attacked = ("test", "val") if arguments.suite == "readme" else ("test",)
+        train(arguments.store, _sources(arguments), attacked=attacked, device=arguments.device, jobs=arguments.jobs)
     elif arguments.command == "pack":
         pack(arguments.store, arguments.out, only=arguments.sources, jobs=arguments.jobs)
     elif arguments.command == "unpack":
         print(f"{unpack(arguments.archives, arguments.store)} files")
     elif arguments.command == "measure":
-        chosen = sources(arguments.sources or SETS, range(arguments.seeds), arguments.backbones or BACKBONES)
         measure(
-            list(chosen),
+            _sources(arguments),
             arguments.store,
             arguments.out,
             methods=arguments.methods or names(),
             kinds=arguments.kinds,
+            suite=arguments.suite,
             device=arguments.device,
             jobs=arguments.jobs,
         )
@@ -55,6 +58,11 @@ def main() -> None:
         print(report(arguments.out, arguments.methods), end="")
     elif arguments.command == "picture":
         print(picture(arguments.out, arguments.methods))
+
+
+def _sources(arguments: argparse.Namespace) -> list[Source]:
+    names, backbones, seeds = arguments.sources, arguments.backbones, arguments.seeds
+    return list(chosen(arguments.suite, names=names, backbones=backbones, seeds=seeds))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,10 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument("--store", type=Path, required=True, help="folder of models and attacked graphs")
     some = argparse.ArgumentParser(add_help=False)
-    some.add_argument("--sources", type=_some_of(SETS), help=f"some of {', '.join(SETS)}, with commas; all by default")
+    some.add_argument("--sources", type=_some_of(SETS), help=f"some of {SOME}, with commas; all by default")
     some.add_argument("--jobs", type=int, default=1, help="processes")
     runs = argparse.ArgumentParser(add_help=False)
-    runs.add_argument("--seeds", type=int, default=5, help="run seeds, counted from 0")
+    runs.add_argument("--suite", choices=SUITES, default="readme", help="which sets, models, seeds and targets")
+    runs.add_argument("--seeds", type=int, help="run seeds, counted from 0; by default those of the suite")
     runs.add_argument("--backbones", type=_some_of(BACKBONES), help=f"some of {', '.join(BACKBONES)}; all by default")
     runs.add_argument("--device", default="cpu")
     runs.add_argument("--data", type=Path, help="folder of the published data; by default GRAPHMEND_DATA")
@@ -88,14 +97,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """A reader of names with commas between them."""
+    """A reader of names, or patterns such as ``half-cora-*``, with commas between them."""
     choices = list(known)
 
     def read(text: str) -> list[str]:
-        wrong = [name for name in text.split(",") if name not in choices]
+        found = {pattern: fnmatch.filter(choices, pattern) for pattern in text.split(",")}
+        wrong = [pattern for pattern, names in found.items() if not names]
         if wrong:
             raise argparse.ArgumentTypeError(f"there is no {', '.join(wrong)}; choose some of {', '.join(choices)}")
-        return text.split(",")
+        return list(dict.fromkeys(name for names in found.values() for name in names))
 
     return read
 

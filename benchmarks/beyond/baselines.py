@@ -97,7 +97,7 @@ def released(case: Case) -> Method:
     elif backbone == "gat" and name in RELEASED_GAT:
         lr_feature, steps = RELEASED_GAT[name]
         settings |= {"lr_feature": lr_feature, "steps": steps, "edge_steps": 0}
-    elif name in RELEASED:
+    elif backbone in RELEASED.get(name, {}):
         lr_feature, lr_edge, steps, budget = RELEASED[name][backbone]
         settings |= {"lr_feature": lr_feature, "lr_edge": lr_edge, "steps": steps, "budget": budget}
     adapter = GTrans(**settings)

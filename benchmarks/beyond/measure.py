@@ -1,8 +1,9 @@
 """Measure every method on every target of every source; what was measured before is skipped.
 
 The metric is computed here, from the caller's own model on the graph that a method returns, so a method can gain only
-by the graph. ``before`` and ``after`` are in percent; ``flips`` is the share of scored nodes whose prediction changed,
-``flips_all`` that of all nodes.
+by the graph. Where features are NaN, there is no prediction: the model is asked about the graph with zeros in their
+place, before mending and, where a method leaves any, after it. ``before`` and ``after`` are in percent; ``flips`` is the
+share of scored nodes whose prediction changed, ``flips_all`` that of all nodes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from benchmarks.beyond.baselines import Case, hidden
+from benchmarks.beyond.faults import without_nan
 from benchmarks.beyond.methods import card_of, method_for, version_of
 from benchmarks.beyond.rows import Row, RowFile, row_path
 from benchmarks.beyond.sources import Source, model_of
@@ -39,6 +41,7 @@ def measure(
     *,
     methods: Sequence[str],
     kinds: Sequence[str] | None = None,
+    suite: str = "readme",
     device: str = "cpu",
     jobs: int = 1,
 ) -> None:
@@ -50,17 +53,18 @@ def measure(
         out: The folder of the rows.
         methods: Names of methods.
         kinds: Kinds of targets; all when ``None``.
+        suite: A key of :data:`benchmarks.beyond.suites.SUITES`, for the targets.
         device: Where to compute.
         jobs: Processes.
     """
     if jobs == 1:
         for source in sources:
-            measure_source(source, store, out, methods=methods, kinds=kinds, device=device)
+            measure_source(source, store, out, methods=methods, kinds=kinds, suite=suite, device=device)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
-        options: dict[str, Any] = {"methods": methods, "kinds": kinds, "device": device}
+        options: dict[str, Any] = {"methods": methods, "kinds": kinds, "suite": suite, "device": device}
         futures = {pool.submit(measure_source, source, store, out, **options): source for source in sources}
         for future in as_completed(futures):
             if (error := future.exception()) is not None:
@@ -74,6 +78,7 @@ def measure_source(
     *,
     methods: Sequence[str],
     kinds: Sequence[str] | None = None,
+    suite: str = "readme",
     device: str = "cpu",
 ) -> int:
     """One source; returns the number of new rows."""
@@ -83,7 +88,7 @@ def measure_source(
     memory: dict[str, Any] = {}
     card, has_card = None, False
     new = 0
-    for target in targets_of(source, model, store):
+    for target in targets_of(source, model, store, suite):
         missing = [name for name in methods if not file.has(target.name, name, version_of(name))]
         if not missing or (kinds is not None and target.kind not in kinds):
             continue
@@ -104,9 +109,10 @@ def measure_source(
                 result = {**_result(target, before, after), "seconds": round(seconds, 4), "reason": found.reason}
                 if found.verdict is not None:
                     result["verdict"] = _compact(found.verdict)
-            except GraphMendError as error:
-                result = {"error": str(error)}
-                print(f"{source} {target.name} {name}: {error}", flush=True)
+            except Exception as error:  # a method that fails in any way has no result, and that is counted
+                kind = "" if isinstance(error, GraphMendError) else f"{type(error).__name__}: "
+                result = {"error": f"{kind}{error}"}
+                print(f"{source} {target.name} {name}: {kind}{error}", flush=True)
             file.add({**row, **result})
             new += 1
     print(f"{source}: {new} new rows, {time.perf_counter() - start:.1f} s", flush=True)
@@ -116,6 +122,7 @@ def measure_source(
 @torch.no_grad()
 def _logits(model: nn.Module, data: Data) -> Tensor:
     weights = () if data.get("edge_weight") is None else (data.edge_weight,)
+    data = without_nan(data)
     logits: Tensor = model(data.x, data.edge_index, *weights).cpu()
     return logits
 

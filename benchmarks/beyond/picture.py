@@ -19,7 +19,20 @@ from graphmend.io.files import write_atomically
 
 __all__ = ["picture"]
 
-COLOURS = dict(zip(KINDS, ("#1b6ca8", "#6a4c93", "#e08e0b", "#c1121f", "#ef8a8a", "#6c757d", "#2a9d8f"), strict=True))
+PALETTE = (
+    "#1b6ca8",
+    "#6a4c93",
+    "#e08e0b",
+    "#c1121f",
+    "#ef8a8a",
+    "#6c757d",
+    "#2a9d8f",
+    "#5f0f40",
+    "#b5838d",
+    "#386641",
+    "#a7c957",
+)
+COLOURS = dict(zip(KINDS, PALETTE, strict=True))
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 
 

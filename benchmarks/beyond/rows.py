@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.beyond.sources import Source
+from benchmarks.beyond.sources import Source, named
 
-__all__ = ["RowFile", "read_rows", "row_path"]
+__all__ = ["RowFile", "failures", "read_rows", "row_path"]
 
 Row = dict[str, Any]
 
@@ -64,8 +64,7 @@ def read_rows(out: Path, versions: dict[str, str] | None = None) -> list[Row]:
     """
     found: dict[tuple[Any, ...], Row] = {}
     for path in sorted((out / "rows").glob("*.jsonl")):
-        name, backbone, seed = path.stem.rsplit("-", 2)
-        source = asdict(Source(name, backbone, int(seed)))
+        source = asdict(named(path.stem))
         commit = None
         for row in _lines(path):
             commit = row["about"].get("commit") if "about" in row else commit
@@ -74,6 +73,17 @@ def read_rows(out: Path, versions: dict[str, str] | None = None) -> list[Row]:
             if versions is None or versions.get(row["method"]) == row["version"]:
                 found[(path.stem, row["target"], row["method"])] = {**source, **row, "commit": commit}
     return list(found.values())
+
+
+def failures(out: Path, versions: dict[str, str]) -> dict[str, int]:
+    """By method, on how many targets there was an error and no result since."""
+    found: dict[str, set[tuple[str, str]]] = {name: set() for name in versions}
+    for path in sorted((out / "rows").glob("*.jsonl")):
+        for row in _lines(path):
+            if "method" in row and versions.get(row["method"]) == row["version"]:
+                place = (path.stem, row["target"])
+                (found[row["method"]].add if "error" in row else found[row["method"]].discard)(place)
+    return {name: len(places) for name, places in found.items() if places}
 
 
 def _key(row: Row) -> tuple[str, str, str]:

@@ -1,19 +1,21 @@
 """Sources: data sets with their splits, and the frozen models trained on them.
 
-All models have two layers and 32 hidden units (GAT: 4 heads of 8), dropout 0.5, and are trained by ERM with Adam
-(lr 0.01, L2 penalty 5e-4) for 200 epochs, 100 on the large sets (see :data:`SETS`); the weights of the best validation
-epoch are kept. The GCN has a batch norm, the others do not. Binary tasks have two logits, as ``graphmend train`` makes
-them. After training, weight matrices are rounded to eight bits of mantissa (bfloat16 has seven): the rounded model is
-the one that is scored, stored and attacked, and its checkpoint compresses to less than half.
+All models (:mod:`benchmarks.beyond.models`) are trained by ERM with Adam (lr 0.01, L2 penalty 5e-4) for 200 epochs, 100
+on the large sets (see :data:`SETS`); the weights of the best validation epoch are kept. Binary tasks have two logits,
+as ``graphmend train`` makes them. After training, weight matrices are rounded to eight bits of mantissa (bfloat16 has
+seven): the rounded model is the one that is scored, stored and attacked, and its checkpoint compresses to less than
+half.
 
 Two names say what was changed: ``fb100-standin`` tests Rutgers89 and Oklahoma97 instead of Penn94 and Texas80, and
-``arxiv-size-0.25`` has a quarter of the nodes of the generated ``arxiv-size-ood``.
+``arxiv-size-0.25`` has a quarter of the nodes of the generated ``arxiv-size-ood``. ``half-cora-pc-0`` is trained on the
+lower half of Cora along its first principal component, ``half-cora-pc-1`` on the upper one, and ``half-cora-pc-0-all``
+on every node of its half, so that none is held out (:mod:`benchmarks.beyond.halves`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,21 +24,25 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from benchmarks.beyond.halves import GRAPHS, WAYS, cora_dense, half_splits, tiny
+from benchmarks.beyond.models import BACKBONES, made, read, write
 from graphmend.datasets import Scenario, Splits, load, photo_graph, shift
 from graphmend.errors import choose, require
-from graphmend.nn import build, load_model, save_model
 from graphmend.training import ERM
 
-__all__ = ["BACKBONES", "SETS", "Recipe", "Source", "digits", "model_of", "model_path", "sources", "splits_of"]
+__all__ = ["FAMILY", "HALVES", "SETS", "Recipe", "Source", "digits", "model_of", "model_path", "named", "splits_of"]
 
-BACKBONES: dict[str, dict[str, Any]] = {
-    "gcn": {"hidden_channels": 32, "batch_norm": True},
-    "sage": {"hidden_channels": 32},
-    "gat": {"hidden_channels": 8, "heads": 4},
-    "gpr": {"hidden_channels": 32},
-}
 MANTISSA = 8  # bits of the stored weights; bfloat16 has 7
 PHOTO_TRAIN, PHOTO_VAL = 20, 30  # nodes per class
+ALL = ("cora", "citeseer", "acm")  # graphs whose halves are also trained on without a held-out node
+HALVES: dict[str, tuple[str, str, int, bool]] = {  # graph, way, side, whether every node is trained on
+    f"half-{graph}-{way}-{side}{'-all' if everyone else ''}": (graph, way, side, everyone)
+    for everyone in (False, True)
+    for graph in GRAPHS
+    if graph in ALL or not everyone
+    for way in WAYS
+    for side in (0, 1)
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Source:
 
     Args:
         name: A key of :data:`SETS`.
-        backbone: A key of :data:`BACKBONES`.
+        backbone: A key of :data:`benchmarks.beyond.models.BACKBONES`.
         seed: The run seed, of the training and of whatever the set draws.
     """
 
@@ -93,8 +99,9 @@ def model_of(source: Source, store: Path, device: str | torch.device = "cpu") ->
     """The model of a source in evaluation mode: read from ``store``, or trained and written there."""
     path = model_path(source, store)
     if not path.exists():
-        save_model(_trained(source, torch.device(device)), path)
-    return load_model(path).to(device)
+        sizes = _sizes(splits_of(source))
+        write(_trained(source, torch.device(device)), path, source.backbone, *sizes)
+    return read(path, source.backbone).to(device)
 
 
 def model_path(source: Source, store: Path) -> Path:
@@ -102,19 +109,18 @@ def model_path(source: Source, store: Path) -> Path:
     return store / "models" / f"{source}.safetensors"
 
 
-def sources(
-    names: Iterable[str], seeds: Iterable[int], backbones: Iterable[str] = tuple(BACKBONES)
-) -> Iterator[Source]:
-    """Every combination, set by set and seed by seed, so that the splits of neighbours are the same."""
-    backbones, seeds = tuple(backbones), tuple(seeds)
-    return (Source(name, backbone, seed) for name in names for seed in seeds for backbone in backbones)
+def named(text: str) -> Source:
+    """The source that ``str`` turns into ``text``; names of sets and of backbones have hyphens, too."""
+    rest, _, seed = text.rpartition("-")
+    fitting = [kind for kind in BACKBONES if rest.endswith(f"-{kind}") and rest.removesuffix(f"-{kind}") in SETS]
+    require(len(fitting) == 1 and seed.isdigit(), f"{text} is not a set, a backbone and a seed")
+    return Source(rest.removesuffix(f"-{fitting[0]}"), fitting[0], int(seed))
 
 
 def _trained(source: Source, device: torch.device) -> nn.Module:
     splits = _on_device(source.name, source.seed if SETS[source.name].seeded else 0, str(device))
-    options = {"in_channels": splits.train[0].num_features, "out_channels": int(splits.meta["classes"])}
     torch.manual_seed(source.seed)
-    model = build(source.backbone, dropout=0.5, **options, **BACKBONES[source.backbone]).to(device)
+    model = made(source.backbone, *_sizes(splits)).to(device)
     epochs = SETS[source.name].epochs
     ERM(lr=0.01, weight_decay=5e-4, epochs=epochs, optimizer="adam", seed=source.seed)(model, splits)
     with torch.no_grad():
@@ -122,6 +128,10 @@ def _trained(source: Source, device: torch.device) -> nn.Module:
             if weight.dim() > 1:
                 weight.copy_(rounded(weight))
     return model
+
+
+def _sizes(splits: Splits) -> tuple[int, int]:
+    return splits.train[0].num_features, int(splits.meta["classes"])
 
 
 @functools.lru_cache(maxsize=1)
@@ -151,6 +161,10 @@ def rounded(weight: Tensor, bits: int = MANTISSA) -> Tensor:
 
 def _named(name: str, **options: Any) -> Callable[[int], Splits]:
     return lambda seed: load(name, seed=seed, **options)
+
+
+def _half(graph: str, way: str, side: int, everyone: bool) -> Callable[[int], Splits]:
+    return lambda seed: half_splits(graph, way, side, seed, everyone=everyone)
 
 
 def _photo(seed: int) -> Splits:
@@ -191,4 +205,33 @@ SETS: dict[str, Recipe] = {  # the most important first
     "fb100-standin": Recipe(_named("fb100"), epochs=100, large=True),
     "elliptic-size": Recipe(_named("elliptic-size"), epochs=100, large=True),
     "arxiv-size-0.25": Recipe(_named("arxiv-size-ood", scale=0.25), epochs=100, large=True),
+    "cora-dense": Recipe(lambda seed: cora_dense()),
+    "tiny": Recipe(lambda seed: tiny()),
+    **{name: Recipe(_half(*parts), seeded=True) for name, parts in HALVES.items()},
+    "arxiv-votes-ood": Recipe(_named("arxiv-votes-ood"), epochs=100, large=True),
+}
+FAMILY: dict[str, str] = {  # sets that share a graph, or the way in which it was made
+    "cora": "cora",
+    "citeseer": "citeseer",
+    "pubmed": "pubmed",
+    "cora-ood": "cora",
+    "citation-acmv9": "citation",
+    "citation-citationv1": "citation",
+    "photo-ood": "photo",
+    "digits-shift": "digits",
+    "csbm": "csbm",
+    "twitch-e": "twitch",
+    "photo": "photo",
+    "wine": "wine",
+    "breast-cancer": "breast-cancer",
+    "fb100-standin": "fb100",
+    "elliptic-size": "elliptic-size",
+    "arxiv-size-0.25": "arxiv-size",
+    "cora-dense": "cora",
+    "tiny": "digits",
+    **{
+        name: {"acm": "citation", "citation1": "citation", "cora-dense": "cora"}.get(graph, graph)
+        for name, (graph, _, _, _) in HALVES.items()
+    },
+    "arxiv-votes-ood": "arxiv-votes",
 }

@@ -1,7 +1,8 @@
-"""Tables of all methods in Markdown: overall, by kind of target, by set, and what was lost to attacks and recovered.
+"""Tables of all methods in Markdown: overall, by kind of target, set and family, what was lost and recovered.
 
-A *cell* is a set, a backbone and a target, averaged over seeds. A cell is harmed if its metric falls by more than 0.3
-points. The *oracle* takes, in every cell, the best of doing nothing and all methods that were measured there.
+A *cell* is a set, a backbone and a target, averaged over seeds. A cell, or a single graph, is harmed if its metric
+falls by more than 0.3 points. The *oracle* takes, in every cell, the best of doing nothing and all methods that were
+measured there.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.beyond.cells import HARM, ORACLE, Cell, cells_of, lost_accuracy, summary, with_oracle
+from benchmarks.beyond.cells import DAMAGE, HARM, ORACLE, Cell, cells_of, lost_accuracy, summary, with_oracle
 from benchmarks.beyond.methods import names, version_of
-from benchmarks.beyond.rows import read_rows
-from benchmarks.beyond.sources import SETS
+from benchmarks.beyond.rows import failures, read_rows
+from benchmarks.beyond.sources import FAMILY, SETS
 from benchmarks.beyond.targets import KINDS
 from graphmend.errors import require
 from graphmend.io.files import write_text
@@ -29,9 +30,13 @@ def report(out: Path, methods: Sequence[str] | None = None) -> str:
         methods: The methods that are shown and that the oracle chooses from; all when ``None``.
     """
     chosen = list(methods or names())
-    rows = read_rows(out, {name: version_of(name) for name in chosen})
+    versions = {name: version_of(name) for name in chosen}
+    rows = read_rows(out, versions)
     require(len(rows) > 0, f"there are no rows of {', '.join(chosen)} in {out / 'rows'}; measure first")
     text = tables(cells_of(rows), chosen)
+    if failed := failures(out, versions):
+        text += "\nTargets with an error instead of a result, which are in no cell: "
+        text += ", ".join(f"{name} {count}" for name, count in failed.items()) + ".\n"
     write_text(out / "tables.md", text)
     return text
 
@@ -44,13 +49,15 @@ def tables(cells: Sequence[Cell], methods: Sequence[str]) -> str:
     seeds = sorted({cell.seeds for cell in cells})
     parts = [
         f"{len({cell.place for cell in cells})} cells, {' or '.join(map(str, seeds))} seeds each. "
-        f"Changes are in points; *harmed* is the share of cells below {HARM}.",
+        f"Changes are in points; *harmed* is the share of cells, or of single graphs, below {HARM}.",
         "## All cells",
         _overall(by_method),
         "## By kind of target: mean change (share of harmed cells)",
         _grouped(by_method, KINDS, lambda cell: cell.kind, "kind"),
         "## By set: mean change (share of harmed cells)",
         _grouped(by_method, SETS, lambda cell: cell.name, "set"),
+        "## By family: mean change (share of harmed cells)",
+        _grouped(by_method, dict.fromkeys(FAMILY.values()), lambda cell: FAMILY[cell.name], "family"),
         "## By set, shifted targets only (ood and citation)",
         _grouped(_only(by_method, ("ood", "citation")), SETS, lambda cell: cell.name, "set"),
         "## Lost to attacks and recovered",
@@ -62,13 +69,15 @@ def tables(cells: Sequence[Cell], methods: Sequence[str]) -> str:
 
 
 def _overall(by_method: dict[str, list[Cell]]) -> str:
-    head = ["method", "cells", "mean change", "mean over sets", "harmed", "worst", "worst cell", "acted", "seconds"]
+    head = ["method", "cells", "mean change", "mean over sets", "harmed", "worst", "worst cell"]
+    head += ["harmed graphs", "worst graph", "it is in", "acted", "seconds"]
     body = []
     for name, cells in by_method.items():
         s = summary(cells)
         sets = [mean(c.change for c in cells if c.name == set_name) for set_name in {c.name for c in cells}]
         numbers = [str(s.cells), _points(s.change), _points(mean(sets)), _percent(s.harmed), _points(s.worst.change)]
-        body.append([name, *numbers, str(s.worst), _percent(s.acted), f"{s.seconds:.2f}"])
+        graphs = [_percent(s.harmed_graphs), _points(s.worst_graph), str(s.worst_graph_in)]
+        body.append([name, *numbers, str(s.worst), *graphs, _percent(s.acted), f"{s.seconds:.2f}"])
     return table(head, body)
 
 
@@ -93,7 +102,7 @@ def _recovered(by_method: dict[str, list[Cell]], cells: Sequence[Cell]) -> str:
     """The share of the lost accuracy that comes back: total change over total loss, by set and kind."""
     lost = lost_accuracy(cells)
     body = []
-    for kind in ("attack", "attack-random", "noise"):
+    for kind in DAMAGE:
         for name in SETS:
             line = []
             for found in by_method.values():

@@ -1,7 +1,8 @@
 """Targets: the graphs on which a frozen model is to predict, one after the other.
 
 Targets are made when they are asked for and are functions of the set and the run seed, so that all backbones of a seed
-see the same graphs (attacked ones included, see :mod:`benchmarks.beyond.attacks`).
+see the same graphs (attacked ones included, see :mod:`benchmarks.beyond.attacks`). Which graphs these are depends on
+the suite.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from benchmarks.beyond.attacks import ATTACKED, RATES, attacked_graph
-from benchmarks.beyond.sources import Source, digits, splits_of
+from benchmarks.beyond.faults import FAULTS, broken_rows
+from benchmarks.beyond.sources import HALVES, Source, digits, splits_of
+from benchmarks.beyond.suites import FAULTY
 from graphmend.datasets import (
     ColumnShift,
     EdgeSubsample,
@@ -35,7 +38,19 @@ from graphmend.transforms import FeatureNoise, RandomEdges
 
 __all__ = ["KINDS", "Target", "is_transductive", "targets_of", "training_graphs"]
 
-KINDS = ("ood", "citation", "noise", "attack", "attack-random", "unshifted", "simulated")
+KINDS = (
+    "ood",
+    "citation",
+    "noise",
+    "attack",
+    "attack-random",
+    "unshifted",
+    "simulated",
+    "rows",
+    "missing",
+    "half",
+    "mix",
+)
 NOISE_KINDS = ("gaussian", "swap", "zero", "scale", "marginal")
 NOISE_RATIOS = (0.1, 0.2, 0.3, 0.5)
 RANDOM_RATES = (0.1, 0.25)
@@ -84,24 +99,31 @@ class Target:
     validation: Sequence[Data] = ()
 
 
-def targets_of(source: Source, model: nn.Module, store: Path) -> Iterator[Target]:
+def targets_of(source: Source, model: nn.Module, store: Path, suite: str = "readme") -> Iterator[Target]:
     """All targets of a source.
 
     Args:
         source: The source.
         model: Its model; no target depends on it today, as the victim of an attack is read from ``store``.
         store: The folder of models and attacked graphs.
+        suite: A key of :data:`benchmarks.beyond.suites.SUITES`. Targets with one name are one graph in all suites.
     """
     splits = splits_of(source)
-    for part in (_shifted, _noisy, _attacked, _unshifted, _simulated):
+    parts = [_shifted, _noisy, _attacked, _random, _unshifted, _simulated]
+    if source.name in HALVES:
+        parts = [_halved]
+    elif suite == "trust" and source.name in FAULTY:
+        parts = [_attacked, _unshifted, _faulty]
+    for part in parts:
         yield from part(source, splits, store)
 
 
 def training_graphs(source: Source) -> list[Data]:
     """The graphs that a card of the source may be made from.
 
-    Each has ``x``, ``edge_index``, ``y`` and ``train_mask``. Where the validation nodes lie in the training graph there
-    is a ``val_mask``, too. The labels of all other nodes are -1, so that no card can read them.
+    Each has ``x``, ``edge_index``, ``y`` and ``train_mask``. Where the validation nodes lie in the training graph, and
+    are not the training nodes themselves, there is a ``val_mask``, too. The labels of all other nodes are -1, so that
+    no card can read them.
     """
     splits = splits_of(source)
     graphs = []
@@ -109,7 +131,7 @@ def training_graphs(source: Source) -> list[Data]:
     for data in splits.train:
         known = node_mask(data)
         graph = Data(x=data.x, edge_index=data.edge_index, train_mask=known)
-        if one:
+        if one and not torch.equal(known, node_mask(splits.val[0])):
             graph.val_mask = node_mask(splits.val[0])
             known = known | graph.val_mask
         graph.y = data.y.masked_fill(~known, -1)
@@ -158,16 +180,21 @@ def _noisy(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
 
 
 def _attacked(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
-    """Flipped edges, and as a control random ones."""
+    """Flipped edges."""
     if source.name not in ATTACKED:
         return
-    clean = splits.test[0]
     for rate in RATES:
         harmed = _plain(attacked_graph(source, rate, store))
         same = LazyGraphs([partial(attacked_graph, source, rate, store, nodes="val")], keep=True)
         yield Target(f"attack {rate}", "attack", harmed, splits.metric, same)
+
+
+def _random(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
+    """As a control for attacks, random edges."""
+    if source.name not in ATTACKED:
+        return
     for rate in RANDOM_RATES:
-        harmed = RandomEdges(rate, seed=source.seed)(clean)
+        harmed = RandomEdges(rate, seed=source.seed)(splits.test[0])
         yield _transductive(f"random edges {rate}", "attack-random", harmed, splits)
 
 
@@ -216,6 +243,25 @@ def _simulated(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
             clean = _side_by_side(first, second)  # twice as many nodes, because a label shift leaves few of them
         validation = shift(source.seed + OTHER_SEED)(other)
         yield Target(name, "simulated", _plain(shift(source.seed)(clean)), splits.metric, [_plain(validation)])
+
+
+def _faulty(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
+    """Faults of known kind and size at all nodes of a graph."""
+    for name, (kind, fault) in FAULTS.items():
+        yield _transductive(name, kind, fault(source.seed)(splits.test[0]), splits)
+
+
+def _halved(source: Source, splits: Splits, store: Path) -> Iterator[Target]:
+    """The other half, another mix of the own half, and the other half with broken rows; no label in it is known."""
+    other, own = _plain(splits.test[0]), splits.train[0]
+    yield Target("other half", "half", other, splits.metric)
+    held_out = splits.meta["held_out"]
+    if bool(held_out.any()):
+        chosen = torch.rand(own.num_nodes, generator=torch.Generator().manual_seed(source.seed + OTHER_SEED)) < 0.5
+        mix = masked(Data(x=own.x, edge_index=own.edge_index, y=own.y), held_out).subgraph(chosen)
+        yield Target("random half of the own half", "mix", mix, splits.metric)
+    harmed = broken_rows("gaussian", 0.2, source.seed)(other)
+    yield Target("other half, gaussian rows 0.2", "rows", _plain(harmed), splits.metric)
 
 
 def _side_by_side(one: Data, two: Data) -> Data:

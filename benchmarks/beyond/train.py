@@ -1,11 +1,13 @@
 """Train all models and compute all attacked graphs, in several processes; what exists is skipped.
 
-The sets come in the order of their importance. Attacked graphs come after the models of all sets but the large ones,
-which are last. A process handles one set and seed at a time (of a large set: all seeds), so that data are loaded once.
+The sets come in the order of the suite. Attacked graphs come after the models of all sets but the large ones, which are
+last. A process handles one set and seed at a time (of a large set: all seeds), so that data are loaded once. A model
+that cannot be trained is named, and the others go on.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import time
@@ -20,71 +22,102 @@ from torch import nn
 from torch_geometric.data import Data
 
 from benchmarks.beyond.attacks import ATTACKED, RATES, attack_path, attacked_graph
-from benchmarks.beyond.sources import SETS, Source, model_of, model_path, sources, splits_of
+from benchmarks.beyond.sources import SETS, Source, model_of, model_path, splits_of
 from graphmend.datasets import Splits, node_mask
 from graphmend.metrics import score
 
 __all__ = ["train"]
 
+Task = Callable[[Path, str], list[str]]
+
 
 def train(
-    store: Path, *, names: Sequence[str], seeds: int, backbones: Sequence[str], device: str = "cpu", jobs: int = 1
+    store: Path,
+    sources: Sequence[Source],
+    *,
+    attacked: Sequence[str] = ("test", "val"),
+    device: str = "cpu",
+    jobs: int = 1,
 ) -> None:
-    """Everything that ``store`` lacks."""
+    """Everything that ``store`` lacks.
+
+    Args:
+        store: The folder of models and attacked graphs.
+        sources: The sources, the most important first.
+        attacked: At which nodes the Planetoid graphs are attacked: ``"test"``, ``"val"``.
+        device: Where to compute.
+        jobs: Processes.
+    """
     store.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    tasks = [partial(task, store, device) for task in _tasks(names, seeds, backbones)]
+    tasks = [partial(task, store, device) for task in _tasks(sources, attacked)]
+    failed: list[str] = []
     if jobs == 1:
         for task in tasks:
-            task()
+            failed += task()
     else:
         threads = max(1, (os.cpu_count() or 1) // jobs)
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
             futures = [pool.submit(task) for task in tasks]
-            failed = [error for future in as_completed(futures) if (error := future.exception()) is not None]
-        for error in failed:
-            print(f"failed: {type(error).__name__}: {error}", flush=True)
-    print(f"all done after {time.perf_counter() - start:.0f} s", flush=True)
+            for future in as_completed(futures):
+                error = future.exception()  # a process was killed
+                failed += future.result() if error is None else [f"{type(error).__name__}: {error}"]
+    for line in failed:
+        print(f"failed: {line}", flush=True)
+    print(f"all done after {time.perf_counter() - start:.0f} s, {len(failed)} failed", flush=True)
 
 
-def _tasks(names: Sequence[str], seeds: int, backbones: Sequence[str]) -> list[Callable[[Path, str], None]]:
-    ordered = [name for name in SETS if name in names]
-    tasks: list[Callable[[Path, str], None]] = []
+def _tasks(sources: Sequence[Source], attacked: Sequence[str]) -> list[Task]:
+    tasks: list[Task] = []
     for large in (False, True):
-        for name in ordered:
-            if SETS[name].large is large:
-                groups = [range(seeds)] if large else [range(seed, seed + 1) for seed in range(seeds)]
-                tasks += [partial(_models, list(sources([name], group, backbones))) for group in groups]
+        here = [source for source in sources if SETS[source.name].large is large]
+        groups = itertools.groupby(here, _place)
+        tasks += [partial(_models, list(group)) for _, group in groups]
         if not large:
-            attacked = [Source(name, "gcn", seed) for name in ordered if name in ATTACKED for seed in range(seeds)]
-            tasks += [partial(_attack, s, rate, nodes) for nodes in ("test", "val") for s in attacked for rate in RATES]
+            victims = dict.fromkeys(Source(s.name, "gcn", s.seed) for s in here if s.name in ATTACKED)
+            tasks += [partial(_attack, s, rate, nodes) for nodes in attacked for s in victims for rate in RATES]
     return tasks
 
 
-def _models(wanted: Sequence[Source], store: Path, device: str) -> None:
+def _place(source: Source) -> tuple[str, int]:
+    """What the sources of one task share."""
+    return source.name, 0 if SETS[source.name].large else source.seed
+
+
+def _models(wanted: Sequence[Source], store: Path, device: str) -> list[str]:
+    """Train the models of one set; returns a line for each that failed."""
+    failed = []
     for source in wanted:
         if model_path(source, store).exists():
             continue
-        start = time.perf_counter()
-        model = model_of(source, store, device)
-        seconds = time.perf_counter() - start
-        splits = splits_of(source)
-        val, test = (_mean_score(model, part, splits, device) for part in (splits.val, splits.test))
-        print(f"{source}: validation {val:.2f}, test {test:.2f}, {seconds:.1f} s", flush=True)
+        try:
+            start = time.perf_counter()
+            model = model_of(source, store, device)
+            seconds = time.perf_counter() - start
+            splits = splits_of(source)
+            val, test = (_mean_score(model, part, splits, device) for part in (splits.val, splits.test))
+            print(f"{source}: validation {val:.2f}, test {test:.2f}, {seconds:.1f} s", flush=True)
+        except Exception as error:
+            failed.append(f"{source}: {type(error).__name__}: {error}")
+    return failed
 
 
-def _attack(source: Source, rate: float, nodes: str, store: Path, device: str) -> None:
+def _attack(source: Source, rate: float, nodes: str, store: Path, device: str) -> list[str]:
     if attack_path(source, rate, store, nodes).exists():
-        return
+        return []
     start = time.perf_counter()
-    harmed = attacked_graph(source, rate, store, device, nodes)
+    try:
+        harmed = attacked_graph(source, rate, store, device, nodes)
+    except Exception as error:
+        return [f"{attack_path(source, rate, store, nodes).name}: {type(error).__name__}: {error}"]
     seconds = time.perf_counter() - start
     splits = splits_of(source)
     model = model_of(source, store, device)
     before, after = (_mean_score(model, [data], splits, device) for data in (splits.parts[nodes][0], harmed))
     label = f"{source.name}-{source.seed} attack {rate}"
     print(f"{label}: {nodes} {before:.2f} -> {after:.2f}, {seconds:.1f} s", flush=True)
+    return []
 
 
 @torch.no_grad()

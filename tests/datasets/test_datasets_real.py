@@ -31,7 +31,8 @@ from real_data import places as places_fixture
 home, places = home_fixture, places_fixture
 pytestmark = pytest.mark.usefixtures("places")
 
-REAL = ["cora", "citeseer", "pubmed", "cora-ood", "photo-ood", "twitch-e", "citation"]
+REAL = ["cora", "citeseer", "pubmed", "cora-ood", "photo-ood", "twitch-e", "citation", "arxiv-votes", "arxiv-votes-ood"]
+DIRECTED = ["twitch-e", "arxiv-votes-ood"]
 EMBEDDED = ["digits", "breast-cancer", "wine"]
 PARTS = ("train", "val", "test")
 
@@ -78,7 +79,7 @@ def test_every_graph_is_sound(loaded: Loaded) -> None:
         assert data.x.dtype == torch.float32 and data.y.dtype == torch.int64 and data.y.dim() == 1
         if data.edge_index is not edges:  # the domains share theirs
             check_no_duplicates(Adjacency(data.edge_index, data.num_nodes))
-            assert not data.has_self_loops() and data.is_undirected() == (loaded.name != "twitch-e")
+            assert not data.has_self_loops() and data.is_undirected() == (loaded.name not in DIRECTED)
             edges = data.edge_index
         assert int(data.y.min()) >= 0 and int(data.y.max()) < splits.meta["classes"]
         assert bool(node_mask(data).any())

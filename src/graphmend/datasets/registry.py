@@ -17,6 +17,7 @@ from graphmend.datasets.generated.elliptic_size import DATASETS as ELLIPTIC_SIZE
 from graphmend.datasets.generated.products_size import DATASETS as PRODUCTS_SIZE
 from graphmend.datasets.generated.synthetic_domains import DATASETS as SYNTHETIC_DOMAINS
 from graphmend.datasets.published.arxiv import DATASETS as ARXIV
+from graphmend.datasets.published.arxiv_votes import DATASETS as ARXIV_VOTES
 from graphmend.datasets.published.citation import DATASETS as CITATION
 from graphmend.datasets.published.elliptic import DATASETS as ELLIPTIC
 from graphmend.datasets.published.fb100 import DATASETS as FB100
@@ -39,6 +40,7 @@ DATASETS: dict[str, Dataset] = {
     "arxiv-ood": ARXIV["arxiv-ood"],
     **PLANETOID,  # cora, citeseer, pubmed
     **ARXIV,  # arxiv
+    **ARXIV_VOTES,  # arxiv-votes, arxiv-votes-ood
     **CITATION,  # citation
     **SKLEARN,  # digits, breast-cancer, wine
     **SCENARIOS,  # digits-shift

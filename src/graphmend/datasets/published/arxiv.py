@@ -20,7 +20,7 @@ from graphmend.datasets.splits import MASKS, Splits
 from graphmend.errors import GraphMendError, require
 from graphmend.io.files import Array, read_arrays
 
-__all__ = ["DATASETS", "arxiv", "arxiv_ood", "period_splits", "year_splits"]
+__all__ = ["DATASETS", "arxiv", "arxiv_ood", "measure_periods", "measure_split", "period_splits", "year_splits"]
 
 SOURCE = Source("arxiv.zip", "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip")
 RAW = ("edge", "node-feat", "node-label", "node_year")
@@ -178,13 +178,15 @@ def _measure(splits: Splits) -> dict[str, dict[str, Any]]:
     return {"all": {**statistics, "features": splits.test[-1].num_features}}
 
 
-def _measure_split(splits: Splits) -> dict[str, dict[str, Any]]:
+def measure_split(splits: Splits) -> dict[str, dict[str, Any]]:
+    """The statistics of :func:`year_splits`."""
     statistics = _measure(splits)
     statistics["all"]["stored_edges"] = splits.test[0].num_edges
     return statistics | {part: {"nodes": int(graphs[0].mask.sum())} for part, graphs in splits.parts.items()}
 
 
-def _measure_periods(splits: Splits) -> dict[str, dict[str, Any]]:
+def measure_periods(splits: Splits) -> dict[str, dict[str, Any]]:
+    """The statistics of :func:`period_splits`."""
     graphs = [*splits.train, *splits.val, *splits.test]
     years = [year for part in UPPER_YEARS.values() for year in part]
     return _measure(splits) | {f"until {y}": {"nodes": g.num_nodes} for y, g in zip(years, graphs, strict=True)}
@@ -203,7 +205,7 @@ DATASETS = {
             "val": {"nodes": 29_799},
             "test": {"nodes": 48_603},
         },
-        measure=_measure_split,
+        measure=measure_split,
     ),
     "arxiv-ood": Dataset(
         "arxiv-ood",
@@ -211,7 +213,7 @@ DATASETS = {
         arxiv_ood,
         files=LAYOUTS,
         published={"all": _ALL, "until 2018": {"nodes": 120_740}, "until 2020": {"nodes": 169_343}},
-        measure=_measure_periods,
+        measure=measure_periods,
         note="cumulative directed graphs; only the papers of the period are scored",
     ),
 }
