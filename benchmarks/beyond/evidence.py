@@ -45,7 +45,7 @@ def evidence(model: nn.Module, data: Data, card: SourceCard, seed: int = 0) -> t
         seed: Seed of everything random.
     """
     with FrozenGNN(model, data, seed=seed) as frozen:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(device=data.x.device).manual_seed(seed)
         task = Task(model, data, Limits(), seed, generator, History(data.x.device, None, False), "auto", card)
         task.frozen = frozen
         return _collect(task, card.to(data.x.device, data.x.dtype))
@@ -134,7 +134,7 @@ def _cut(case: Case, before: Look, out: dict[str, Tensor]) -> Numbers:
     removed = worst_edges(excess.fits, Purify().strength * excess.share, case.task)
     if removed.numel() == 0:
         return numbers
-    keep = torch.ones(case.data.edge_index.size(1), dtype=torch.bool)
+    keep = torch.ones(case.data.edge_index.size(1), dtype=torch.bool, device=removed.device)
     keep[removed] = False
     after = case.look(case.features(), without_edges(case.data, keep))
     out["purify"] = after.logits
