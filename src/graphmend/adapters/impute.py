@@ -20,6 +20,7 @@ MARGINS = (0.1, 0.1, 0.1, 0.02)  # besides, for each row statistic
 ENTRIES = 1.5  # so that a single entry out of range makes no row abnormal, however few columns there are
 DEVIATIONS = 4.0  # robust standard deviations from the median of the graph itself
 LEAST_DEVIATION = 0.01
+FEW_EMPTY = 0.001  # of the training graph's rows: where so few were empty, an empty row is a missing one
 MOST_ROWS = 0.5  # of all rows, that may look abnormal
 ROUNDS = 3
 DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
@@ -73,7 +74,8 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     unseen = (rows < card.row_low - slack) | (rows > card.row_high + slack)
     median = rows.median(0).values
     alone = (rows - median).abs() > DEVIATIONS * robust_deviation(rows).clamp(min=LEAST_DEVIATION)
-    return (unseen & alone).any(1) & (rows[:, 0] > EMPTY_ROW)  # an empty row says nothing wrong
+    empty = rows[:, 0] <= EMPTY_ROW
+    return torch.where(empty, card.empty_rows <= FEW_EMPTY, (unseen & alone).any(1))
 
 
 @torch.no_grad()

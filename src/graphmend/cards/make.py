@@ -136,6 +136,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         column_max=high,
         row_low=limits[0],
         row_high=limits[1],
+        empty_rows=float(empty.double().mean()),
         first_mean=whole.mean,
         first_std=whole.std,
         class_first=class_first,

@@ -32,6 +32,7 @@ class SourceCard:
         column_max: Largest value of each column.
         row_low: Quantile 0.002 of each of the :data:`~graphmend.cards.rows.ROW_STATISTICS`, empty rows aside.
         row_high: Quantile 0.998 of the same.
+        empty_rows: Share of the rows without any entry.
         first_mean: Mean of the first layer's output before any activation.
         first_std: Standard deviation of the same.
         class_first: Its mean per predicted class.
@@ -69,6 +70,7 @@ class SourceCard:
     column_max: Tensor
     row_low: Tensor
     row_high: Tensor
+    empty_rows: float
     first_mean: Tensor
     first_std: Tensor
     class_first: Tensor
