@@ -9,7 +9,8 @@ from graphmend.errors import check_fields, text
 from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
-from graphmend.gate.case import Finding, Log
+from graphmend.gate.checks import Log
+from graphmend.gate.finding import Finding
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["Gate"]
@@ -44,7 +45,7 @@ class Gate(Adapter):
 
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
-        log = Log()
+        log: Log = []
         with failures_named(task.model, task.data):
             finding = self._ask(task, log)
         change = finding.change
@@ -68,7 +69,7 @@ def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
         finding.menders,
         regime,
         finding.sentence.replace(APPLIED, decision, 1) if finding.menders else finding.sentence,
-        tuple(log.items),
+        tuple(log),
         finding.flips,
         _next_step(finding, regime),
     )
