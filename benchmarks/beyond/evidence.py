@@ -1,8 +1,8 @@
 """Every sign that the gate's rule asks about, and what every mender would do: rules are then judged without a model.
 
 For one graph, :func:`evidence` measures all signs, whether or not the rule would get that far, and runs each mender on
-the graph as it is and on the graph with its broken rows repaired. :func:`decided` asks the tables of the rule about such
-numbers, with the gate's own limits or with others. Labels are read by the caller only, for the score.
+the graph as it is and on the graph with its broken rows repaired. :func:`decided` asks the tables of the rule about
+such numbers, with the gate's own limits or with others. Labels are read by the caller only, for the score.
 """
 
 from __future__ import annotations
