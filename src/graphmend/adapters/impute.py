@@ -16,7 +16,8 @@ from graphmend.engine.report import Stopped
 __all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
 
 LEAST_DEVIATION = 0.05  # of a row statistic: where all rows are nearly alike, small differences say little
-FEW_EMPTY = 0.001  # of the training graph's rows: where so few were empty, an empty row is a missing one
+EMPTY = 0.01  # of all rows: where so many more are empty than ever in training, an empty row is a missing one
+EMPTY_FACTOR = 4.0  # times the share of empty rows in training, that another mix of nodes may have
 MOST_ROWS = 0.5  # of all rows, that may look abnormal
 ROUNDS = 3
 DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
@@ -64,8 +65,8 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     """The rows, as a mask, that the card's graph has not seen and that are set apart from those it has.
 
     What is usual is told from the rows that the card accounts for, if these are at least half of all, and else from
-    all rows: where all of them have shifted, none is set apart. An empty row is abnormal where the training graph had
-    hardly any.
+    all rows: where all of them have shifted, none is set apart. Empty rows are abnormal where the training graph had
+    far fewer.
     """
     rows = row_statistics(x, *column_range(card.column_min, card.column_max))
     empty = rows[:, 0] <= EMPTY_ROW
@@ -78,7 +79,8 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
             centre, deviation = usual(reference, LEAST_DEVIATION)
             distance = ((statistic - centre) / deviation).masked_fill(empty, 0.0)
             out |= set_apart(distance.clamp(min=0)) | set_apart((-distance).clamp(min=0))
-    return torch.where(empty, card.empty_rows <= FEW_EMPTY, (unseen & apart).any(1))
+    are_missing = float(empty.double().mean()) > EMPTY + EMPTY_FACTOR * card.empty_rows
+    return torch.where(empty, are_missing, (unseen & apart).any(1))
 
 
 @torch.no_grad()
