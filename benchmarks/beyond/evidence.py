@@ -1,14 +1,13 @@
 """Every sign that the gate's rule asks about, and what every mender would do: rules are then judged without a model.
 
 For one graph, :func:`evidence` measures all signs, whether or not the rule would get that far, and runs each mender on
-the graph as it is and on the graph with its broken rows repaired. :func:`decided` asks the tables of the rule about
-such numbers, with the gate's own limits or with others. Labels are read by the caller only, for the score.
+the graph as it is and on the graph with its broken rows repaired. :mod:`benchmarks.beyond.rules` asks the tables of the
+rule about such numbers, with the gate's own limits or with others. Labels are read by the caller only, for the score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import SimpleNamespace
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -23,13 +22,13 @@ from graphmend.engine.report import Stopped
 from graphmend.frozen import FrozenGNN
 from graphmend.gate.blind_rule import aligned_halfway
 from graphmend.gate.card_rule import COLUMNS, EDGES, FEATURES, ROWS, Rule
-from graphmend.gate.case import Case, backing
-from graphmend.gate.checks import Check, first_doubt
+from graphmend.gate.case import Case, Look, backing
+from graphmend.gate.checks import Check
 from graphmend.gate.signs import AddedEdges, BrokenRows, ShiftedFeatures
 from graphmend.graph.limits import Limits
 from graphmend.results.history import History
 
-__all__ = ["RULES", "decided", "evidence"]
+__all__ = ["RULES", "evidence"]
 
 Numbers = dict[str, float]
 RULES: dict[str, Rule] = {"columns": (COLUMNS, ()), "rows": ROWS, "edges": EDGES, "features": FEATURES}
@@ -70,8 +69,7 @@ def _collected(task: Task, card: SourceCard) -> tuple[Numbers, dict[str, Tensor]
     for name, (graph, look) in states.items():
         edges, features = AddedEdges(graph, look, None), ShiftedFeatures(graph, look)
         numbers |= _signs("edges", edges, name) | _signs("features", features, name)
-        numbers[f"{name}edges: backing"] = backing(look, edges.after)
-        numbers[f"{name}features: rise of outside z"] = features.after.z_mix.outside - look.z_mix.outside
+        numbers |= _more_of_edges(name, look, edges) | _more_of_features(name, look, features)
         outputs[f"{name}purify"], outputs[f"{name}align"] = edges.after.logits, features.after.logits
         moved = features.change.x
         assert moved is not None
@@ -88,6 +86,36 @@ def _collected(task: Task, card: SourceCard) -> tuple[Numbers, dict[str, Tensor]
     return numbers | {name: float(value) for name, value in more.items()}, outputs
 
 
+def _more_of_edges(state: str, before: Look, edges: AddedEdges) -> Numbers:
+    """What no rule asks about, but one might."""
+    after, flips = edges.after, before.classes != edges.after.classes
+    old, new = (look.probability.amax(1) for look in (before, after))
+    some = bool(flips.any())
+    numbers = {
+        "flips": float(flips.double().mean()),
+        "cut": edges.number / edges.case.data.edge_index.size(1),
+        "confident after": float((new[flips] > new.median()).double().mean()) if some else 0.0,
+        "rise of confidence": float((new - old)[flips].mean()) if some else 0.0,
+        "rise of all confidence": float((new - old).mean()),
+        "backing": backing(before, after),
+        "rise of agreement": after.agreement - before.agreement,
+        "shift after": edges.case.shift(after) / edges.case.noise,
+    }
+    return {f"{state}edges: {name}": value for name, value in numbers.items()}
+
+
+def _more_of_features(state: str, before: Look, features: ShiftedFeatures) -> Numbers:
+    numbers = {
+        "outside first": before.first_mix.outside,
+        "outside z": before.z_mix.outside,
+        "outside first after": features.after.first_mix.outside,
+        "outside z after": features.after.z_mix.outside,
+        "unexplained z after": features.after.z_mix.unexplained,
+        "shift after": features.case.shift(features.after) / features.case.noise,
+    }
+    return {f"{state}features: {name}": value for name, value in numbers.items()}
+
+
 def _logits(change: Change) -> Tensor:
     assert change.logits is not None
     return change.logits
@@ -99,24 +127,6 @@ def _signs(rule: str, signs: object, state: str) -> Numbers:
 
 def _checks(rule: Rule) -> Iterable[Check]:
     return (check for part in rule for check in part)
-
-
-def decided(numbers: Mapping[str, float], rules: Mapping[str, Rule] = RULES) -> str:
-    """The candidate that a rule with these tables chooses."""
-    if not _holds("columns", numbers, rules, ""):
-        return "leave"
-    state = "repaired " if _holds("rows", numbers, rules, "") else ""
-    for rule, candidate in (("edges", "purify"), ("features", "align")):
-        if _holds(rule, numbers, rules, state):
-            return state + candidate
-    return "rows" if state else "leave"
-
-
-def _holds(rule: str, numbers: Mapping[str, float], rules: Mapping[str, Rule], state: str) -> bool:
-    """Whether all checks of a rule hold; like the gate, it looks at none after the first that does not."""
-    start = f"{state}{rule}: "
-    signs = SimpleNamespace(**{name.removeprefix(start): v for name, v in numbers.items() if name.startswith(start)})
-    return all(first_doubt(part, signs, []) is None for part in rules[rule])
 
 
 def numbers_of(values: dict[str, Any]) -> Numbers:

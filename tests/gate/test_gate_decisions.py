@@ -87,25 +87,29 @@ def test_moved_features_are_aligned(name: str) -> None:
     result = ask(name, data)
     assert_same(before, state_of(trained(name), data))
     assert (verdict_of(result).decision, verdict_of(result).menders) == ("applied", ("align",))
-    assert "times the noise of the training graph, and was aligned with it" in str(verdict_of(result))
     assert result.patch.num_rows == N and result.patch.num_removed == 0
     torch.testing.assert_close(result.logits, plain_logits(trained(name), result.data), rtol=1e-3, atol=1e-3)
     if name != "single logit":
         assert accuracy(result.logits, data) > accuracy(plain_logits(trained(name), data), data) + 0.05
 
 
-def test_without_a_card_a_batch_normalisation_says_what_to_align_with() -> None:
+def test_without_a_card_aligning_with_a_batch_normalisation_is_only_proposed() -> None:
     data = moved(planted(1))
     result = ask("gcn", data, with_card=False)
-    assert (verdict_of(result).menders, verdict_of(result).regime) == (("align",), "blind")
-    assert accuracy(result.logits, data) > accuracy(plain_logits(trained("gcn"), data), data) + 0.05
+    assert_left_alone(result, "gcn", data)
+    assert verdict_of(result).regime == "blind" and result.alternative is not None
+    nodes = result.questions(25)
+    settled = result.decide(data.y[nodes])
+    assert verdict_of(settled).menders == ("align",)
+    assert accuracy(settled.logits, data) > accuracy(plain_logits(trained("gcn"), data), data) + 0.05
 
 
-def test_without_batch_normalisation_and_card_it_says_that_a_card_is_needed() -> None:
+def test_without_batch_normalisation_and_card_there_is_nothing_to_propose() -> None:
     data = moved(planted(1))
     result = ask("sage", data, with_card=False)
     assert_left_alone(result, "sage", data)
-    assert "make a card with graphmend.card(model, train_data)" in verdict_of(result).sentence
+    assert result.alternative is None and result.questions().numel() == 0
+    assert "graphmend.card" in verdict_of(result).next_step
 
 
 @models
@@ -149,7 +153,7 @@ def test_other_class_shares_are_no_error(name: str) -> None:
     data = with_other_classes()
     result = ask(name, data)
     assert_left_alone(result, name, data)
-    assert "of the shift is explained by other class shares, which are no error" in verdict_of(result).sentence
+    assert not verdict_of(result).evidence[-1].holds
 
 
 @pytest.mark.parametrize("name", ["gcn", "stock GIN"])
@@ -169,7 +173,6 @@ def test_columns_that_the_model_has_never_seen_vary() -> None:
     data = with_unseen_columns(moved(planted(1)))
     result = ask("gcn", data)
     assert_left_alone(result, "gcn", data)
-    assert "in columns the model has never seen vary" in verdict_of(result).sentence
     assert len(verdict_of(result).evidence) == 1, "nothing else was looked at"
 
 
@@ -231,7 +234,6 @@ def test_a_card_of_a_degenerate_graph_leaves_that_graph_alone(what: str) -> None
     data, model = SICK[what](planted()), trained("gcn")
     result = Gate()(model, data, card=card(model, data))
     assert_left_alone(result, "gcn", data)
-    assert "within 3 times the noise" in verdict_of(result).sentence
 
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT", "GIN"])

@@ -28,7 +28,10 @@ COLUMNS = (
     ),
 )
 ROWS: Rule = (
-    (at_least("number", 1, "broken feature rows"),),
+    (
+        at_least("number", 1, "broken feature rows"),
+        at_least("changed", 1, "broken feature rows that may change"),
+    ),
     (
         at_most(
             "share",
@@ -58,7 +61,7 @@ EDGES: Rule = (
         ),
         at_least(
             "confident_flips",
-            0.6,
+            0.5,
             "confident nodes among the flips, for one edge in excess",
             "there are more badly fitting edges than in training, but cutting them would not undo an attack",
         ),

@@ -19,6 +19,7 @@ from graphmend.graph.edits import without_edges
 
 __all__ = ["AddedEdges", "BrokenRows", "ShiftedFeatures"]
 
+SHIFTED = 5.0  # times the noise, from which rows that say too little are worth filling
 _TINY = 1e-12
 
 
@@ -35,8 +36,17 @@ class BrokenRows:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The broken rows as a mask."""
-        return abnormal_rows(self.case.data.x, self.case.card)
+        """The broken rows as a mask.
+
+        Rows that say too little, empty ones most of all, mislead nobody: a model sees their neighbours anyway. They
+        count only if the first layer has shifted because there are so many of them.
+        """
+        case = self.case
+        rows = abnormal_rows(case.data.x, case.card)
+        if case.shift(self.before) >= SHIFTED * case.noise or not bool(rows.any()) or bool(rows.all()):
+            return rows
+        size: Tensor = torch.linalg.vector_norm(case.data.x, dim=1)
+        return rows & (size > size[~rows].median())
 
     @property
     def number(self) -> int:
@@ -47,6 +57,11 @@ class BrokenRows:
     def share(self) -> float:
         """Their share of all rows."""
         return float(self.rows.double().mean())
+
+    @property
+    def changed(self) -> int:
+        """How many of them the repair changes, within the caller's limits."""
+        return int((self._x != self.case.data.x).any(1).sum()) if self.number else 0
 
     @cached_property
     def after(self) -> Look:
