@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.adapters.missing import Filling
 from graphmend.adapters.rerun import Rerun
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.engine import MODES, Engine
@@ -22,7 +23,7 @@ from graphmend.errors import GraphMendError, one_of, require, seed_number, shown
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import private, untouched_rng
 from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.checks import check_graph, first_entry, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
@@ -75,13 +76,14 @@ class Task:
 
     Args:
         model: The caller's model, to be read only, or the adapter's own copy if it ``changes_model``.
-        data: The graph, to be read only.
+        data: The graph, to be read only; its missing values are filled.
         limits: What may not change.
         seed: Seed of everything random.
         generator: Source of everything random, seeded.
         history: Where steps and discrete graphs are noted.
         mode: ``"auto"``, or ``"eager"`` for the plain way.
         card: The source card, if the caller has one.
+        filling: What was missing and is filled, if something was.
     """
 
     model: nn.Module
@@ -92,6 +94,7 @@ class Task:
     history: History
     mode: str = "auto"
     card: SourceCard | None = None
+    filling: Filling | None = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
 
     def relaxed(self, flips: EdgeFlips | None = None) -> RelaxedGraph:
@@ -134,6 +137,19 @@ class Task:
         assert self.card is not None
         return self.card
 
+    def judged(self, rows: Tensor) -> Tensor:
+        """Those of the rows, a mask, that had a value; one that was missing as a whole has nothing to be judged by."""
+        return rows if self.filling is None else rows & ~self.filling.empty_rows
+
+    @property
+    def given(self) -> Data:
+        """The graph as the caller has it, in which values may be missing."""
+        if self.filling is None:
+            return self.data
+        out = copy.copy(self.data)
+        out.x = self.filling.given
+        return out
+
     def within_limits(self, x: Tensor) -> Tensor:
         """New features brought into the limits, in place."""
         project = self.limits.projection(self.data.x)
@@ -153,6 +169,7 @@ class Adapter(ABC):
     """Base of adapters: a new one writes :meth:`adapt`, and has checks, restoring, history and patches from here."""
 
     changes_model: ClassVar[bool] = False  #: whether ``adapt`` is given a copy of the model to change
+    fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before ``adapt``
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
     @abstractmethod
@@ -192,10 +209,13 @@ class Adapter(ABC):
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
-            gradient is not finite, the graph is returned unchanged with the reason.
+            gradient is not finite, the graph is returned unchanged with the reason. Where values are missing (NaN)
+            and the adapter fills them, they are filled first, whatever happens then.
         """
         data = with_edge_index(data)
-        check_graph(data)
+        has_missing = check_graph(data, missing_allowed=True)
+        if has_missing:
+            self._require_filling(data.x)
         refuse_sampled(data)
         limits = Limits() if limits is None else limits
         require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
@@ -216,11 +236,14 @@ class Adapter(ABC):
                 "use the same for both",
             )
             card = card.to(data.x.device, data.x.dtype)
-        device = data.x.device
+        device, filling = data.x.device, None
+        if has_missing:
+            filling, data = Filling.of(data, card, limits.to(device)), copy.copy(data)
+            data.x = filling.x
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
             generator = torch.Generator(device=device).manual_seed(seed)
             history = History(device, callback, progress)
-            task = Task(model, data, limits.to(device), seed, generator, history, mode, card)
+            task = Task(model, data, limits.to(device), seed, generator, history, mode, card, filling)
             embedding = self.embedding if card is None else card.embedding
             if self.changes_model:
                 result = self._with_changed_model(task)
@@ -229,6 +252,18 @@ class Adapter(ABC):
                     task.frozen = frozen
                     result = _finish(task, frozen, self.attempt(task))
             return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
+
+    @property
+    def _name(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def _require_filling(self, x: Tensor) -> None:
+        """Raise unless the adapter fills missing values; the message says how to have them filled."""
+        missing = x.isnan()
+        in_turn, before = f"use Impute() >> {self._name}", "mend with Impute() first and pass the result's data"
+        remedy = before if self.changes_model else in_turn
+        first = f"x holds {int(missing.sum())} missing values, first {first_entry(x, missing)}"
+        require(self.fills_missing, f"{first}, and {self._name} does not fill them; {remedy}")
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
@@ -271,21 +306,22 @@ def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped) -> Adaptati
             return _changed(task, frozen, change)
         except Stopped as stopped:
             change = stopped
-    _LOG.warning("the graph is left as it was: %s", change)
-    return _changed(task, frozen, Change(), reason=str(change))
+    reason = str(change) if task.filling is None else f"{change}; only {task.filling.sentence}"
+    _LOG.warning("the graph is left as it was: %s", reason)
+    return _changed(task, frozen, Change(), reason=reason)
 
 
 @torch.no_grad()
 def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None = None) -> Adaptation:
     data, history = task.data, task.history
     none = data.edge_index[:, :0]
-    x = None if change.x is None else change.x.detach()
+    x = _features(task, change)
     if x is not None and not is_finite(x):
         raise Stopped("the mended features are not finite; take a smaller lr_feature")
     removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
     if weight is not None and not bool(weight.isfinite().all()):
         raise Stopped("the new edge weights are not finite")
-    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added, weight)
+    patch, mended = Patch.make(task.given, x, removed, none if change.added is None else change.added, weight)
     try:
         logits = change.logits
         if logits is None:
@@ -309,7 +345,15 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
         engine=change.report or Report(),
         verdict=change.verdict,
         alternative=_alternative(task, frozen, change),
+        filled=None if task.filling is None else Patch.make(task.given, data.x, none[0], none)[0],
     )
+
+
+def _features(task: Task, change: Change) -> Tensor | None:
+    """The new features; those in which missing values are filled where the change has none."""
+    if change.x is not None:
+        return change.x.detach()
+    return None if task.filling is None else task.data.x
 
 
 def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative | None:
@@ -318,10 +362,10 @@ def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative |
     if other is None:
         return None
     none = task.data.edge_index[:, :0]
-    x = None if other.x is None else other.x.detach()
+    x = _features(task, other)
     if x is not None and not is_finite(x):
         return None
-    patch, mended = Patch.make(task.data, x, none[0] if other.removed is None else other.removed, none)
+    patch, mended = Patch.make(task.given, x, none[0] if other.removed is None else other.removed, none)
     logits = frozen.predict(mended) if other.logits is None else other.logits
     is_change = other.x is not None or other.removed is not None
     return Alternative(logits, patch, is_change, other.menders)

@@ -28,7 +28,7 @@ def without_card(task: Task, log: Log) -> Finding:
     data, frozen = task.data, task.require_frozen()
     base = LinearMaps(data.x)
     logits = frozen(changed_features(base), data.edge_index)
-    rows = outlying_rows(data.x)
+    rows = task.judged(outlying_rows(data.x))
     if log.at_least("rows set apart by a gap", float(rows.sum()), 1.0):
         return Finding.of([_repaired_rows(task, rows)], logits)
     try:

@@ -55,7 +55,7 @@ def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
 
 def _repaired_rows(case: Case, before: Look, log: Log) -> tuple[Step, Look]:
     """Rows that look like nothing seen in training get what their neighbours have, if that adds no shift."""
-    rows = abnormal_rows(case.data.x, case.card)
+    rows = case.task.judged(abnormal_rows(case.data.x, case.card))
     number, share = int(rows.sum()), float(rows.double().mean())
     if not log.at_least("abnormal rows", number, 1.0):
         return Step("impute"), before
