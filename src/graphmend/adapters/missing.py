@@ -45,7 +45,7 @@ class Filling:
     @classmethod
     @torch.no_grad()
     def of(cls, data: Data, card: SourceCard | None, limits: Limits) -> Filling:
-        """Fill what is missing; nothing may be infinite.
+        """Fill what is missing; something must be there, and nothing may be infinite.
 
         Filling what is missing is no change of what is there, so frozen nodes and columns are filled as well. The new
         values keep to the ranges in the limits.
@@ -58,7 +58,6 @@ class Filling:
         given = data.x.detach()
         missing = given.isnan()
         values = int(missing.sum())
-        require(values < given.numel(), "all features are missing (NaN), so there is nothing to fill them from")
         require(
             card is not None or given.size(0) > 1,
             "the graph has a single node, which has no neighbours to fill its missing values (NaN) from; "

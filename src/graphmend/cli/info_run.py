@@ -99,4 +99,4 @@ def _graph(path: Path) -> dict[str, Any]:
 def _range(x: Tensor) -> str:
     """The smallest and the largest value, of those that are not missing."""
     values = x if is_finite(x) else x[~x.isnan()]
-    return f"{float(values.min()):.4g} to {float(values.max()):.4g}" if values.numel() else "no values"
+    return f"{float(values.min()):.4g} to {float(values.max()):.4g}"

@@ -22,7 +22,7 @@ def check_graph(data: Data, *, missing_allowed: bool = False) -> bool:
 
     Args:
         data: The graph.
-        missing_allowed: Whether features may be missing (NaN).
+        missing_allowed: Whether features may be missing (NaN), as long as there are some.
 
     Returns:
         Whether some are missing.
@@ -102,6 +102,9 @@ def _check_entries(x: Tensor, missing_allowed: bool) -> None:
     if bool(wrong.any()):
         count = int(wrong.sum())
         require(False, f"x holds {count} {kind} values, first {first_entry(x, wrong)}; replace or impute them")
+    require(
+        not bool(x.isnan().all()), "x holds nothing but missing values (NaN); give features from which to fill them"
+    )
 
 
 def first_entry(x: Tensor, chosen: Tensor) -> str:
