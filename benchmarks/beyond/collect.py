@@ -108,11 +108,12 @@ def _row(target: Target, numbers: dict[str, float], outputs: dict[str, Any]) -> 
         row["y"] = y[scored].tolist()
         before = predictions(cpu["leave"])[scored]
         row["leave"] = before.tolist()
-        for name in ("align", "half align", "class align", "rows", "purify", "half blind align"):
-            if name in cpu:
-                other = predictions(cpu[name])[scored]
-                nodes = (other != before).nonzero().view(-1)
-                row.setdefault("flips", {})[name] = [nodes.tolist(), other[nodes].tolist()]
+        flips = {}
+        for name, logits in cpu.items():
+            other = predictions(logits)[scored]
+            nodes = (other != before).nonzero().view(-1)
+            flips[name] = [nodes.tolist(), other[nodes].tolist()]
+        row["flips"] = flips
     return row
 
 

@@ -2,8 +2,8 @@
 
 The metric is computed here, from the caller's own model on the graph that a method returns, so a method can gain only
 by the graph. Where features are NaN, there is no prediction: the model is asked about the graph with zeros in their
-place, before mending and, where a method leaves any, after it. ``before`` and ``after`` are in percent; ``flips`` is the
-share of scored nodes whose prediction changed, ``flips_all`` that of all nodes.
+place, before mending and, where a method leaves any, after it. ``before`` and ``after`` are in percent; ``flips`` is
+the share of scored nodes whose prediction changed, ``flips_all`` that of all nodes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -76,8 +75,13 @@ def test_corrupted_rows_are_found_with_a_card(make: Any, corrupt: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [bag_of_words, dense_features])
-def test_empty_rows_say_nothing_wrong(make: Any) -> None:
-    assert not bool(abnormal_rows(with_zeros(make()).x, card_of(make())).any())
+def test_empty_rows_are_missing_only_where_there_are_far_more_than_in_training(make: Any) -> None:
+    full, some_empty = make(), with_zeros(make())
+    assert torch.equal(abnormal_rows(some_empty.x, card_of(full)), BAD)
+    assert not bool(abnormal_rows(some_empty.x, card_of(some_empty)).any())
+    few = full.x.clone()
+    few[:1] = 0.0
+    assert not bool(abnormal_rows(few, card_of(full)).any()), "a few are what they are"
 
 
 @pytest.mark.parametrize("make", [bag_of_words, dense_features])
@@ -102,8 +106,24 @@ def test_a_single_entry_out_of_range_makes_no_row_abnormal() -> None:
     assert abnormal_rows(x, made).nonzero().view(-1).tolist() == [5], "unless it outgrows the row"
 
 
-def slow_abnormal(x: Tensor, made: SourceCard) -> list[bool]:
-    """The rule, a row and a statistic at a time."""
+def slow_usual(values: list[float], least: float) -> tuple[float, float]:
+    """The centre and the deviation of the shortest interval with half of the numbers."""
+    ordered, half = sorted(values), len(values) // 2
+    width, low = min((ordered[i + half] - ordered[i], ordered[i]) for i in range(len(values) - half))
+    return low + width / 2, max(width / 2 / 0.6745, least)
+
+
+def slow_set_apart(distances: list[float]) -> list[bool]:
+    """Every gap that begins at 2 or at a row is tried from below."""
+    for start in sorted({2.0, *(d for d in distances if d >= 2)}):
+        inside = sum(start < d < 2 * start for d in distances)
+        beyond = sum(d >= 2 * start for d in distances)
+        if beyond and inside <= 0.05 * beyond:
+            return [d >= 2 * start for d in distances]
+    return [False] * len(distances)
+
+
+def slow_statistics(x: Tensor, made: SourceCard) -> list[list[float]]:
     statistics = []
     for row in x.tolist():
         norm, largest = math.sqrt(sum(v * v for v in row)), max(map(abs, row))
@@ -113,17 +133,28 @@ def slow_abnormal(x: Tensor, made: SourceCard) -> list[bool]:
             outside += v < low - 0.1 * (high - low) or v > high + 0.1 * (high - low)
         logs = [math.log(max(v, 1e-12)) for v in (norm, density, largest)]
         statistics.append([*logs, outside / len(row)])
-    flagged = [False] * len(statistics)
-    for k, margin in enumerate((0.1, 0.1, 0.1, max(0.02, 1.5 / x.size(1)))):
-        column = sorted(row[k] for row in statistics)
-        last = len(column) - 1
-        median = column[last // 2]
-        deviation = max((column[round(0.75 * last)] - column[round(0.25 * last)]) / 1.35, 0.01)
+    return statistics
+
+
+def slow_abnormal(x: Tensor, made: SourceCard) -> list[bool]:
+    """The rule, a row and a statistic at a time."""
+    statistics = slow_statistics(x, made)
+    empty = [row[0] <= math.log(1e-12) for row in statistics]
+    flagged = [is_empty and sum(empty) / len(empty) > 0.01 + 4 * made.empty_rows for is_empty in empty]
+    for k in range(4):
         low, high = float(made.row_low[k]), float(made.row_high[k])
-        slack = 0.25 * (high - low) + margin
-        for i, row in enumerate(statistics):
-            unseen = row[k] < low - slack or row[k] > high + slack
-            flagged[i] = flagged[i] or (unseen and abs(row[k] - median) > 4 * deviation)
+        column = [row[k] for row in statistics]
+        full = [v for v, is_empty in zip(column, empty, strict=True) if not is_empty]
+        known = [v for v in full if low <= v <= high]
+        reference = known if 2 * len(known) >= len(full) else full
+        if not reference:
+            continue
+        centre, deviation = slow_usual(reference, 0.05)
+        for sign in (1, -1):
+            distances = [max(0.0, sign * (v - centre) / deviation) for v in column]
+            distances = [0.0 if is_empty else d for d, is_empty in zip(distances, empty, strict=True)]
+            for i, apart in enumerate(slow_set_apart(distances)):
+                flagged[i] |= apart and not empty[i] and not low <= column[i] <= high
     return flagged
 
 
@@ -145,16 +176,9 @@ def slow_outlying(x: Tensor) -> list[bool]:
         for row in x.tolist():
             values = math.sqrt(sum(v * v for v in row)), sum(v != 0 for v in row) / len(row), max(map(abs, row))
             r.append(math.log(max(values[k], 1e-12)))
-        order, last = sorted(r), len(r) - 1
-        deviation = max((order[round(0.75 * last)] - order[round(0.25 * last)]) / 1.35, 0.3)
-        t = [max(0.0, v - order[last // 2]) / deviation for v in r]
-        steps = sorted(t)
-        gaps = [(b / max(a, 1.5), b) for a, b in itertools.pairwise(steps) if b >= 4]
-        if not gaps or max(gaps)[0] < 2:
-            continue
-        from_here = next(b for ratio, b in gaps if ratio == max(gaps)[0])
-        above = [v >= from_here for v in t]
-        if 3 <= sum(above) <= len(t) / 2:
+        centre, deviation = slow_usual(r, 0.3)
+        above = slow_set_apart([max(0.0, (v - centre) / deviation) for v in r])
+        if 3 <= sum(above) <= len(r) / 2:
             flagged = [a or b for a, b in zip(flagged, above, strict=True)]
     return flagged
 

@@ -16,7 +16,7 @@ from graphmend.cards import edges, rows
 from graphmend.cards.edges import pair_counts
 from graphmend.cards.moments import Moments, class_moments, mixture, moments
 from graphmend.cards.observation import probabilities
-from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, robust_deviation, row_statistics
+from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, row_statistics, set_apart, usual
 from graphs import directed, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,12 +139,24 @@ def test_quantiles_are_the_nearest_of_the_values(values: list[float], levels: li
         assert value == sorted(values)[round(level * (len(values) - 1))]
 
 
-def test_the_robust_deviation_of_normal_numbers() -> None:
-    x = 3 * torch.randn(4001, 2, generator=rng(), dtype=torch.float64)
-    x[:400, 1] = 1e6
-    expected = [float(np.diff(np.percentile(x[:, k], [25, 75]))[0]) / 1.35 for k in (0, 1)]
-    assert robust_deviation(x).tolist() == pytest.approx(expected, rel=1e-2)
-    assert float(robust_deviation(x)[0]) == pytest.approx(3, rel=0.05) and float(robust_deviation(x)[1]) < 5
+@pytest.mark.parametrize("broken", [0, 800, 1900])
+def test_the_usual_number_and_deviation_hold_while_fewer_than_half_of_the_numbers_are_broken(broken: int) -> None:
+    x = 5 + 3 * torch.randn(4000, 1, generator=rng(), dtype=torch.float64)
+    x[:broken] = 1e6
+    centre, deviation = usual(x, 0.0)
+    assert float(centre) == pytest.approx(5, abs=1.5) and 2.5 < float(deviation) < 10
+    assert float(usual(torch.zeros(3, 1), 0.7)[1]) == pytest.approx(0.7), "the least deviation"
+
+
+@given(st.lists(st.floats(0, 1.9), min_size=3, max_size=30), st.lists(st.floats(8, 100), max_size=10))
+def test_rows_beyond_a_gap_are_set_apart(near: list[float], far: list[float]) -> None:
+    assert set_apart(torch.tensor([*near, *far])).tolist() == [False] * len(near) + [True] * len(far)
+
+
+def test_a_tail_is_not_set_apart_however_long() -> None:
+    assert not bool(set_apart(torch.logspace(-1, 3, 200)).any())
+    few = torch.cat([torch.zeros(100), torch.full((1,), 3.0), torch.full((20,), 5.0)])
+    assert set_apart(few).sum() == 20, "a straggler in the gap does not fill it"
 
 
 def test_pair_counts() -> None:

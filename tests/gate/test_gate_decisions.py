@@ -52,7 +52,7 @@ def verdict_of(result: Adaptation) -> Verdict:
 
 def assert_left_alone(result: Adaptation, name: str, data: Data) -> None:
     assert verdict_of(result).decision == "left alone" and verdict_of(result).menders == ()
-    assert verdict_of(result).sentence.startswith("left alone: ") and verdict_of(result).expected == 0
+    assert verdict_of(result).sentence.startswith("left alone: ")
     assert result.reason is None and result.patch.num_rows == result.patch.num_removed == result.patch.num_added == 0
     assert torch.equal(result.data.x, data.x) and torch.equal(result.data.edge_index, data.edge_index)
     torch.testing.assert_close(result.logits, plain_logits(trained(name), data))

@@ -10,23 +10,19 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.missing import ROUNDS, both_directions, neighbour_means
 from graphmend.cards.make import column_range
-from graphmend.cards.rows import BLOCK, EMPTY_ROW, robust_deviation, row_statistics
+from graphmend.cards.rows import BLOCK, EMPTY_ROW, row_statistics, set_apart, usual
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped
 
 __all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
 
-WIDENED = 0.25  # of the range between the card's quantiles
-MARGINS = (0.1, 0.1, 0.1, 0.02)  # besides, for each row statistic
-ENTRIES = 1.5  # so that a single entry out of range makes no row abnormal, however few columns there are
-DEVIATIONS = 4.0  # robust standard deviations from the median of the graph itself
-LEAST_DEVIATION = 0.01
-FEW_EMPTY = 0.001  # of the training graph's rows: where so few were empty, an empty row is a missing one
+LEAST_DEVIATION = 0.05  # of a row statistic: where all rows are nearly alike, small differences say little
+EMPTY = 0.01  # of all rows: where so many more are empty than ever in training, an empty row is a missing one
+EMPTY_FACTOR = 4.0  # times the share of empty rows in training, that another mix of nodes may have
 MOST_ROWS = 0.5  # of all rows, that may look abnormal
 DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
 SAMPLED = 2000  # rows that the usual cosine is taken from
 
-GAP = 2.0  # the ratio between neighbours in the sorted list that separates outlying rows, without a card
 LEAST_STEP = 0.3  # the least standard deviation of a row statistic, without a card; protects discrete features
 FEWEST_ROWS = 3
 
@@ -40,11 +36,11 @@ class Impute(Adapter):
     not those that had no value at all.
 
     A row is abnormal if one of its statistics (log norm, log density, log maximum, share of entries outside the range
-    of their column) lies outside what the source card has seen *and* more than four robust standard deviations from
-    the median of this graph: a shift of all rows makes no row an outlier. Without a card, rows count as abnormal if
-    they are set apart upwards by a wide gap. Abnormal rows get the mean of their normal neighbours, over three rounds,
-    or else the column means; those that still point where their neighbours point only get the usual size. Nothing is
-    done where more than half of the rows look abnormal.
+    of their column) lies outside what the source card has seen *and* is set apart from the other rows by a wide gap:
+    neither a shift of all rows nor the long tail of another mix of nodes makes a row abnormal. Without a card, the gap
+    alone decides, upwards. Abnormal rows get the mean of their normal neighbours, over three rounds, or else the column
+    means; those that still point where their neighbours point only get the usual size. Nothing is done where more than
+    half of the rows look abnormal.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -72,39 +68,39 @@ class Impute(Adapter):
 
 @torch.no_grad()
 def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
-    """The rows, as a mask, that neither the card's graph nor the rest of this one account for."""
+    """The rows, as a mask, that the card's graph has not seen and that are set apart from those it has.
+
+    What is usual is told from the rows that the card accounts for, if these are at least half of all, and else from
+    all rows: where all of them have shifted, none is set apart. Empty rows are abnormal where the training graph had
+    far fewer.
+    """
     rows = row_statistics(x, *column_range(card.column_min, card.column_max))
-    *logs, share = MARGINS
-    margins = rows.new_tensor((*logs, max(share, ENTRIES / x.size(1))))
-    slack = WIDENED * (card.row_high - card.row_low) + margins
-    unseen = (rows < card.row_low - slack) | (rows > card.row_high + slack)
-    median = rows.median(0).values
-    alone = (rows - median).abs() > DEVIATIONS * robust_deviation(rows).clamp(min=LEAST_DEVIATION)
     empty = rows[:, 0] <= EMPTY_ROW
-    return torch.where(empty, card.empty_rows <= FEW_EMPTY, (unseen & alone).any(1))
+    unseen = (rows < card.row_low) | (rows > card.row_high)
+    apart = torch.zeros_like(unseen)
+    for statistic, new, out in zip(rows.t(), unseen.t(), apart.t(), strict=True):
+        known = statistic[~new & ~empty]
+        reference = known if 2 * known.numel() >= int((~empty).sum()) else statistic[~empty]
+        if reference.numel() > 0:
+            centre, deviation = usual(reference, LEAST_DEVIATION)
+            distance = ((statistic - centre) / deviation).masked_fill(empty, 0.0)
+            out |= set_apart(distance.clamp(min=0)) | set_apart((-distance).clamp(min=0))
+    are_missing = float(empty.double().mean()) > EMPTY + EMPTY_FACTOR * card.empty_rows
+    return torch.where(empty, are_missing, (unseen & apart).any(1))
 
 
 @torch.no_grad()
 def outlying_rows(x: Tensor) -> Tensor:
-    r"""The rows, as a mask, that are set apart from all others by a gap, without a card.
+    """The rows, as a mask, whose size, density or largest entry sets them apart upwards from all others.
 
-    With :math:`t = \max(0, r - \text{median}) / \max(\text{IQR}/1.35, 0.3)` of a row statistic :math:`r`, sorted, the
-    largest ratio :math:`t_{(i+1)} / \max(t_{(i)}, 1.5)` among :math:`t_{(i+1)} \ge 4` must be at least 2; rows from
-    there on are outlying, if there are at least three and at most half.
+    This needs no card. There must be at least three and at most half of all rows.
     """
-    statistics = row_statistics(x)[:, :3]
-    deviation = robust_deviation(statistics).clamp(min=LEAST_STEP)
-    distance = (statistics - statistics.median(0).values).clamp(min=0) / deviation
     outlying = torch.zeros(x.size(0), dtype=torch.bool, device=x.device)
-    for t in distance.t():
-        ordered = t.sort().values
-        ratio = ordered[1:] / ordered[:-1].clamp(min=1.5)
-        ratio = ratio.masked_fill(ordered[1:] < DEVIATIONS, 0.0)
-        if ratio.numel() == 0 or float(ratio.max()) < GAP:
-            continue
-        above = t >= ordered[int(ratio.argmax()) + 1]
-        if FEWEST_ROWS <= int(above.sum()) <= x.size(0) / 2:
-            outlying |= above
+    for statistic in row_statistics(x)[:, :3].t():
+        centre, deviation = usual(statistic, LEAST_STEP)
+        apart = set_apart(((statistic - centre) / deviation).clamp(min=0))
+        if FEWEST_ROWS <= int(apart.sum()) <= MOST_ROWS * x.size(0):
+            outlying |= apart
     return outlying
 
 

@@ -16,7 +16,7 @@ from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_coun
 from graphmend.cards.moments import Moments, class_moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.prototypes import find_prototypes
-from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, quantiles, row_statistics
+from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.frozen import FrozenGNN
@@ -29,7 +29,6 @@ from graphmend.graph.masks import read_mask
 
 __all__ = ["card", "column_range"]
 
-ROW_QUANTILES = (0.002, 0.998)
 HALVES = 20  # random halves of the nodes, for the noise level
 TEMPERATURES = (-1.0, 1.0, 61)  # exponents of ten: lowest, highest, number; 1 is one of them
 MANY_EDGES = 200_000  # are enough for quantiles of all
@@ -115,7 +114,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
     narrow = torch.cat([projected(data.x) for data in graphs])
     narrow_moments = moments(narrow)
     empty = rows[:, 0] <= EMPTY_ROW
-    limits = quantiles(rows[~empty] if not bool(empty.all()) else rows, ROW_QUANTILES)
+    row_low, row_high = torch.aminmax(rows[~empty] if not bool(empty.all()) else rows, dim=0)
     whole = moments(first)
     first_kinds, z_kinds = (
         find_prototypes(rows, order, held_out, seed) for rows in ((first - whole.mean) / whole.unit, standard)
@@ -134,8 +133,8 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         column_mean=means,
         column_min=low,
         column_max=high,
-        row_low=limits[0],
-        row_high=limits[1],
+        row_low=row_low,
+        row_high=row_high,
         empty_rows=float(empty.double().mean()),
         first_mean=whole.mean,
         first_std=whole.std,

@@ -15,14 +15,19 @@ __all__ = [
     "in_blocks",
     "projected",
     "quantiles",
-    "robust_deviation",
     "row_statistics",
+    "set_apart",
+    "usual",
 ]
 
 ROW_STATISTICS = ("log norm", "log density", "log maximum", "share outside the range")
 
 BLOCK = 4_000_000  # numbers at a time, so that no copy as large as the features is made
 PROJECTED = 64  # columns that wide features are projected to
+DEVIATIONS = 4.0  # standard deviations from the usual, from which a row can be set apart from all others
+GAP = 2.0  # the ratio of the far end of a gap and its near end
+STRAGGLERS = 0.05  # of the rows beyond a gap, that may lie in it
+MIDDLE_HALF = 0.6745  # standard deviations on either side of the mean, within which half of all normal numbers are
 _TINY = 1e-12
 EMPTY_ROW = math.log(_TINY)  # the log norm of a row without any entry
 
@@ -70,10 +75,39 @@ def quantiles(values: Tensor, levels: Sequence[float]) -> Tensor:
     return ordered[[round(level * (values.size(0) - 1)) for level in levels]]
 
 
-def robust_deviation(values: Tensor) -> Tensor:
-    """The standard deviation of each column as the median distance from the median tells it, times 1.4826.
+@torch.no_grad()
+def usual(values: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """The centre and the standard deviation of the shortest interval that holds half of the numbers of each column.
 
-    For normal numbers that is their standard deviation, and it holds while fewer than half of the numbers are broken.
+    For normal numbers the deviation is the usual one, and both hold while fewer than half of the numbers are broken
+    (Rousseeuw's shorth, which broken numbers on one side pull less than a median).
+
+    Args:
+        values: One row per node.
+        least: The least deviation.
     """
-    distance: Tensor = (values - values.median(0).values).abs()
-    return 1.4826 * distance.median(0).values
+    ordered: Tensor = values.sort(0).values
+    half = values.size(0) // 2
+    width, start = (ordered[half:] - ordered[: values.size(0) - half]).min(0)
+    low = ordered.gather(0, start.unsqueeze(0)).squeeze(0)
+    return low + width / 2, (width / (2 * MIDDLE_HALF)).clamp(min=least)
+
+
+@torch.no_grad()
+def set_apart(distance: Tensor) -> Tensor:
+    """The rows, as a mask, that a wide and nearly empty gap sets apart from all others.
+
+    Rows of another kind are a population of their own; the tail of a distribution is none, however long. The gap
+    reaches from some distance to :data:`GAP` times that, ends at :data:`DEVIATIONS` or later, and holds at most
+    :data:`STRAGGLERS` as many rows as lie beyond it.
+
+    Args:
+        distance: Of each row from the usual one, in standard deviations; not negative.
+    """
+    ordered: Tensor = distance.sort().values
+    start = torch.cat([ordered.new_tensor([DEVIATIONS / GAP]), ordered[ordered >= DEVIATIONS / GAP]])
+    end = start * GAP
+    beyond = ordered.numel() - torch.searchsorted(ordered, end)
+    inside = ordered.numel() - torch.searchsorted(ordered, start, right=True) - beyond
+    gaps = ((inside <= STRAGGLERS * beyond) & (beyond > 0)).nonzero()
+    return distance >= end[gaps[0]] if gaps.numel() else torch.zeros_like(distance, dtype=torch.bool)

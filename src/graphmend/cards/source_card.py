@@ -30,8 +30,8 @@ class SourceCard:
         column_mean: Mean of each feature column.
         column_min: Smallest value of each column.
         column_max: Largest value of each column.
-        row_low: Quantile 0.002 of each of the :data:`~graphmend.cards.rows.ROW_STATISTICS`, empty rows aside.
-        row_high: Quantile 0.998 of the same.
+        row_low: Smallest value of each of the :data:`~graphmend.cards.rows.ROW_STATISTICS`, empty rows aside.
+        row_high: Largest value of the same.
         empty_rows: Share of the rows without any entry.
         first_mean: Mean of the first layer's output before any activation.
         first_std: Standard deviation of the same.

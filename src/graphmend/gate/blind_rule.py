@@ -1,12 +1,15 @@
 """The rule of the gate without a source card: rows that are set apart are repaired, everything else is asked about.
 
 Only broken rows show in a model and a graph alone. A batch normalisation behind the first layer has kept statistics
-from training, but nothing tells another mix of the same nodes from a fault, so that aligning with them is only proposed.
+from training, but nothing tells another mix of the same nodes from a fault: aligning with them is only proposed.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
+from torch import Tensor
 
 from graphmend.adapters.align import running_moments
 from graphmend.adapters.alignment import alignment
@@ -15,38 +18,71 @@ from graphmend.adapters.impute import outlying_rows, refilled
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.engine.report import Stopped
-from graphmend.gate.case import Finding, Log, Step
+from graphmend.gate.checks import Log, at_least, first_doubt
+from graphmend.gate.finding import Finding, Step
 
-__all__ = ["without_card"]
+__all__ = ["OUTLYING", "aligned_halfway", "without_card"]
 
 STRENGTH = 0.5  # how far the proposal goes: half way gains most of what there is to gain and risks far less
+OUTLYING = (
+    at_least("number", 1, "feature rows set apart from all others"),
+    at_least("changed", 1, "of them, rows that the limits let change", "the limits let no broken row change"),
+)
+
+
+class OutlyingRows:
+    """Feature rows that a wide gap sets apart from all others, and their repair from the neighbours."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.rows = task.judged(outlying_rows(task.data.x))
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return int(self.rows.sum())
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The features with these rows repaired."""
+        return self.task.within_limits(refilled(self.task.data.x, self.task.data.edge_index, self.rows))
+
+    @property
+    def changed(self) -> int:
+        """How many rows the repair changes."""
+        return int((self.x != self.task.data.x).any(1).sum())
 
 
 @torch.no_grad()
 def without_card(task: Task, log: Log) -> Finding:
     """Look at a graph with nothing but the model."""
     data, frozen = task.data, task.require_frozen()
-    base = LinearMaps(data.x)
-    logits = frozen(changed_features(base), data.edge_index)
-    rows = task.judged(outlying_rows(data.x))
-    if log.at_least("rows set apart by a gap", float(rows.sum()), 1.0):
-        return Finding.of([_repaired_rows(task, rows)], logits)
+    logits = frozen(changed_features(LinearMaps(data.x)), data.edge_index)
+    outlying = OutlyingRows(task)
+    doubt = first_doubt(OUTLYING, outlying, log)
+    if doubt is None:
+        change = Change(outlying.x, logits=frozen(outlying.x, data.edge_index))
+        reason = (
+            f"{outlying.number} of {len(outlying.rows)} feature rows are set apart from all others and were repaired"
+        )
+        return Finding.of([Step("impute", f"{reason} from their neighbours", change, True)], logits)
+    return Finding.of([_alignment(task) if doubt == "" else Step("impute", doubt)], logits)
+
+
+def _alignment(task: Task) -> Step:
+    """Aligning with the statistics of a batch normalisation, as a proposal."""
     try:
-        target = running_moments(task)
+        change = aligned_halfway(task)
     except Stopped:
-        reason = "no feature row stands out, and without a source card nothing else can be told"
-        return Finding.of([Step("align", reason)], logits)
+        return Step("align", "no feature row stands out, and without a source card nothing else can be told")
+    reason = "no feature row stands out, and without a source card nothing tells a shift from another mix of nodes"
+    return Step("align", reason, change)
+
+
+def aligned_halfway(task: Task) -> Change:
+    """The features half way to where the first layer has the moments that a batch normalisation kept from training."""
+    data, frozen = task.data, task.require_frozen()
+    target, base = running_moments(task), LinearMaps(data.x)
     aligned = alignment(lambda x: frozen.first_layer(x, data.edge_index), base, frozen.first_map, target)
     x = task.within_limits(aligned.added_to(data.x, STRENGTH))
-    change = Change(x, logits=frozen(x, data.edge_index))
-    reason = "no feature row stands out, and without a source card nothing tells a shift from another mix of nodes"
-    return Finding.of([Step("align", reason, change)], logits)
-
-
-def _repaired_rows(task: Task, rows: torch.Tensor) -> Step:
-    x = task.within_limits(refilled(task.data.x, task.data.edge_index, rows))
-    number = f"{int(rows.sum())} of {rows.numel()} feature rows are set apart from all others"
-    if torch.equal(x, task.data.x):
-        return Step("impute", f"{number}, but the limits let none of them change")
-    change = Change(x, logits=task.require_frozen()(x, task.data.edge_index))
-    return Step("impute", f"{number} and were repaired from their neighbours", change, True)
+    return Change(x, logits=frozen(x, data.edge_index))

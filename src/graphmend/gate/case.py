@@ -1,17 +1,15 @@
-"""What the gate knows about a graph: how the model sees it, before and after a change, and what it comes to."""
+"""A graph before the gate: how the model sees it, and how far that is from what the source card knows."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.adapters.base import Change, Task
+from graphmend.adapters.base import Task
 from graphmend.cards.moments import Moments, moments
 from graphmend.cards.observation import observe, probabilities
 from graphmend.cards.prototypes import Mix
@@ -20,9 +18,8 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.frozen import FrozenGNN
-from graphmend.results.verdict import Evidence
 
-__all__ = ["Case", "Finding", "Log", "Look", "Step", "backing", "flipped"]
+__all__ = ["Case", "Look", "backing", "flipped"]
 
 LEAST_NOISE = 1e-6  # where halves of the training graph do not differ at all, so that no shift is no shift
 
@@ -34,10 +31,10 @@ class Look:
     Args:
         logits: The model's output.
         probability: Of each class at each node.
-        moments: Of the first layer, with a card.
-        nearest: The class whose centroid on the card is nearest to each node's embedding, with a card.
-        first_mix: Which of the card's kinds of nodes the first layer shows, with a card.
-        z_mix: Which of them the embedding shows, with a card.
+        moments: Of the first layer.
+        nearest: The class whose centroid on the card is nearest to each node's embedding.
+        first_mix: Which of the card's kinds of nodes the first layer shows.
+        z_mix: Which of them the embedding shows.
     """
 
     logits: Tensor
@@ -84,10 +81,7 @@ class Case:
         self.task, self.card, self.data = task, card, task.data
         self.frozen: FrozenGNN = task.require_frozen()
         self.nodes = task.data.x.size(0)
-        self.density = card.relative_density(task.data)
         self.noise = max(card.noise_for(self.nodes), LEAST_NOISE)
-        self.rows_noise = max(card.rows_noise_for(self.nodes), LEAST_NOISE)
-        self.is_limited = task.limits.projection(task.data.x) is not None
         self.base = LinearMaps(task.data.x)  # its products are shared by everything that is tried out
 
     def with_features(self, x: Tensor) -> Case:
@@ -123,24 +117,16 @@ class Case:
         return self.card.first.distance(look.moments)
 
     def rows_shift(self) -> float:
-        """The distance of the moments of the feature rows from the card's; no edge enters."""
-        return self.card.rows.distance(moments(projected(self.data.x)))
-
-    def explained_by_classes(self, look: Look) -> float:
-        r"""The share :math:`1 - \delta_\pi / \delta` of the shift that other class shares alone would explain."""
-        shift = self.shift(look)
-        return 1 - self.card.expected(look.shares).distance(look.moments) / max(shift, 1e-12)
+        """The distance of the moments of the feature rows from the card's, in units of their noise; no edge enters."""
+        noise = max(self.card.rows_noise_for(self.nodes), LEAST_NOISE)
+        return self.card.rows.distance(moments(projected(self.data.x))) / noise
 
     def distance_to_prior(self, look: Look) -> float:
         """The total variation between the predicted class shares and the training graph's."""
         return float((look.shares - self.card.prior).abs().sum() / 2)
 
-    def homophily(self, look: Look) -> float:
-        """The share of edges within a predicted class."""
-        source, target = look.classes[self.data.edge_index]
-        return float((source == target).double().mean())
-
-    def unseen_mass(self) -> float:
+    @property
+    def unseen_columns(self) -> float:
         """The share of what the features say that is in columns which never varied in training."""
         constant = self.card.column_max == self.card.column_min
         if not bool(constant.any()):
@@ -148,89 +134,3 @@ class Case:
         usual = torch.where(constant, self.card.column_min, self.card.column_mean)  # a mean may be off by rounding
         total = torch.stack([(part - usual).abs().sum(0) for part in in_blocks(self.data.x)]).sum(0)
         return float(total[constant].sum() / total.sum().clamp(min=1e-30))
-
-
-class Log:
-    """Collects the evidence in the order in which it was looked at."""
-
-    def __init__(self) -> None:
-        self.items: list[Evidence] = []
-
-    def at_least(self, name: str, value: float, threshold: float) -> bool:
-        """Note a number that has to be large."""
-        self.items.append(Evidence(name, value, threshold, above=True))
-        return self.items[-1].holds
-
-    def at_most(self, name: str, value: float, threshold: float) -> bool:
-        """Note a number that has to be small."""
-        self.items.append(Evidence(name, value, threshold, above=False))
-        return self.items[-1].holds
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """What one mender would change, and whether that is done.
-
-    Args:
-        mender: Its name.
-        reason: What was done and why, or why not; empty if there was nothing to look into.
-        change: The change of the caller's graph, with all that was done before; its logits are the model's output then.
-        is_made: Whether it is done.
-    """
-
-    mender: str
-    reason: str = ""
-    change: Change | None = None
-    is_made: bool = False
-
-
-@dataclass
-class Finding:
-    """What a rule came to.
-
-    Args:
-        sentence: The reason, for a person.
-        menders: Names of the menders whose change is applied.
-        change: The change to apply; nothing if there is none.
-        proposal: A change that was considered and not applied; it names its menders.
-        flips: Share of the predictions that the change flips; those that the proposal flips if there is no change.
-        logits: The output of the model on the graph as it is.
-    """
-
-    sentence: str
-    menders: tuple[str, ...] = ()
-    change: Change = field(default_factory=Change)
-    proposal: Change | None = None
-    flips: float = 0.0
-    logits: Tensor | None = None
-
-    @classmethod
-    def of(cls, steps: Sequence[Step], logits: Tensor) -> Self:
-        """What steps that were looked into one after the other come to.
-
-        Args:
-            steps: The steps in their order; of those that were considered and not made, the last is the proposal.
-            logits: The output of the model on the graph as it is.
-        """
-        made, proposal = [step for step in steps if step.is_made], None
-        now, menders = logits if not made else _output(made[-1]), tuple(step.mender for step in made)
-        for step in steps:  # a change that alters no prediction is no proposal
-            if not step.is_made and step.change is not None and flipped(now, _output(step)) > 0:
-                proposal = step
-        if made:
-            doubt = "" if proposal is None else f"; nothing else was done, because {proposal.reason}"
-            sentence = f"applied: {'; then '.join(step.reason for step in made)}{doubt}"
-        else:
-            reasons = [step.reason for step in steps if step.reason]
-            sentence = f"left alone: {reasons[-1] if proposal is None else proposal.reason}"
-        considered = None
-        if proposal is not None and proposal.change is not None:
-            considered = replace(proposal.change, menders=(*menders, proposal.mender))
-        flips = flipped(logits, now if made or proposal is None else _output(proposal))
-        change = made[-1].change if made else None
-        return cls(sentence, menders, change or Change(), considered, flips, logits)
-
-
-def _output(step: Step) -> Tensor:
-    assert step.change is not None and step.change.logits is not None
-    return step.change.logits

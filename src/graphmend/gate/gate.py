@@ -10,8 +10,9 @@ from graphmend.errors import check_fields, text
 from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
-from graphmend.gate.case import Finding, Log
-from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
+from graphmend.gate.checks import Log
+from graphmend.gate.finding import Finding
+from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
 
@@ -24,8 +25,7 @@ class Gate(Adapter):
     (:class:`~graphmend.adapters.Purify`), for abnormal feature rows (:class:`~graphmend.adapters.Impute`) and for a
     shift of the model's first layer (:class:`~graphmend.adapters.Align`), each against what the training graph itself
     shows. Without one it repairs rows that are set apart, and proposes the rest. Missing values (NaN) are filled before
-    it looks. The result's ``verdict`` says what was
-    looked for, what was found, and what to do next.
+    it looks. The result's ``verdict`` says what was looked for, what was found, and what to do next.
 
     Args:
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
@@ -47,9 +47,9 @@ class Gate(Adapter):
 
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
-        log = Log()
+        log: Log = []
         if task.filling is not None:
-            log.at_least("missing values", task.filling.values, 1.0)
+            log.append(Evidence("missing values", float(task.filling.values), 1.0, above=True))
         with failures_named(task.model, task.data):
             finding = self._ask(task, log)
         change = finding.change
@@ -90,7 +90,7 @@ def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
         finding.menders,
         regime,
         finding.sentence.replace(APPLIED, decision, 1) if finding.menders else finding.sentence,
-        tuple(log.items),
+        tuple(log),
         finding.flips,
         _next_step(finding, regime),
     )

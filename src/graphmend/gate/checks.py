@@ -1,0 +1,55 @@
+"""What a rule of the gate asks, as tables that can be read from top to bottom.
+
+A rule is a list of :class:`Check`. Each names a *sign*, a number that an object of signs measures when it is asked for,
+and says what follows if the number is on the wrong side of its limit. So the tables of the rules are the argument, and
+the same tables are asked about stored numbers when thresholds are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from graphmend.results.verdict import Evidence
+
+__all__ = ["Check", "Log", "at_least", "at_most", "first_doubt"]
+
+Log = list[Evidence]  #: everything that was looked at, in order
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question of a rule.
+
+    Args:
+        sign: The attribute of the signs that holds the number.
+        limit: Its limit.
+        above: Whether it has to be at least that, or at most.
+        words: What is measured, for a person.
+        otherwise: What follows if it is not so; ``{value}`` is the number. Empty if that is no reason for anything.
+    """
+
+    sign: str
+    limit: float
+    above: bool
+    words: str
+    otherwise: str = ""
+
+
+def at_least(sign: str, limit: float, words: str, otherwise: str = "") -> Check:
+    """The sign has to be large."""
+    return Check(sign, limit, True, words, otherwise)
+
+
+def at_most(sign: str, limit: float, words: str, otherwise: str = "") -> Check:
+    """The sign has to be small."""
+    return Check(sign, limit, False, words, otherwise)
+
+
+def first_doubt(checks: Iterable[Check], signs: object, log: Log) -> str | None:
+    """What follows from the first check that does not hold; ``None`` if all do. No sign after it is measured."""
+    for check in checks:
+        log.append(Evidence(check.words, float(getattr(signs, check.sign)), check.limit, check.above))
+        if not log[-1].holds:
+            return check.otherwise.format(value=log[-1].value)
+    return None

@@ -1,0 +1,214 @@
+"""The signs that the rule with a source card asks about: of broken rows, of added edges and of shifted features.
+
+Each object measures a sign when it is asked for, makes its change when that is needed, and keeps both.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from graphmend.adapters.alignment import alignment
+from graphmend.adapters.base import Change
+from graphmend.adapters.impute import abnormal_rows, refilled
+from graphmend.adapters.purify import Excess, Purify, excess_of, worst_edges
+from graphmend.gate.case import Case, Look, backing, flipped
+from graphmend.graph.edits import without_edges
+
+__all__ = ["AddedEdges", "BrokenRows", "ShiftedFeatures"]
+
+_TINY = 1e-12
+
+
+class BrokenRows:
+    """Feature rows that look like nothing seen in training, and their repair from the neighbours.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+    """
+
+    def __init__(self, case: Case, before: Look) -> None:
+        self.case, self.before = case, before
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The broken rows as a mask."""
+        return self.case.task.judged(abnormal_rows(self.case.data.x, self.case.card))
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return int(self.rows.sum())
+
+    @property
+    def share(self) -> float:
+        """Their share of all rows."""
+        return float(self.rows.double().mean())
+
+    @cached_property
+    def after(self) -> Look:
+        """How the model sees the graph with these rows repaired."""
+        return self.case.look(self._x)
+
+    @cached_property
+    def _x(self) -> Tensor:
+        data = self.case.data
+        return self.case.task.within_limits(refilled(data.x, data.edge_index, self.rows))
+
+    @property
+    def rise_of_the_shift(self) -> float:
+        """The shift of the first layer after the repair, in units of the shift before or, if that is more, of noise."""
+        shift, noise = self.case.shift, self.case.noise
+        return shift(self.after) / max(shift(self.before), noise)
+
+    @property
+    def change(self) -> Change:
+        """The repair."""
+        return Change(self._x, logits=self.after.logits)
+
+
+class AddedEdges:
+    """Edges beyond those that the training graph accounts for, and the cut of the worst of them.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+        x: Its features, if rows were repaired; the change has them, too.
+    """
+
+    def __init__(self, case: Case, before: Look, x: Tensor | None) -> None:
+        self.case, self.before, self.x = case, before, x
+        self.density = case.card.relative_density(case.data)
+        self.clarity = case.card.edge_clarity
+
+    @cached_property
+    def rows_shift(self) -> float:
+        """The shift of the feature rows in units of their noise."""
+        return self.case.rows_shift()
+
+    @cached_property
+    def _excess(self) -> Excess:
+        return excess_of(self.case.task, self.case.card)
+
+    @property
+    def excess(self) -> float:
+        """The share of the edges that is in excess."""
+        return self._excess.share
+
+    @property
+    def lost(self) -> float:
+        """The share of the well-fitting edges that is gone, for each share of edges in excess."""
+        return (1 - self._excess.kept) / max(self._excess.share, _TINY)
+
+    @cached_property
+    def removed(self) -> Tensor:
+        """The positions of the worst edges."""
+        return worst_edges(self._excess.fits, Purify().strength * self.excess, self.case.task)
+
+    @property
+    def number(self) -> int:
+        """How many of them may be cut."""
+        return self.removed.numel()
+
+    @cached_property
+    def after(self) -> Look:
+        """How the model sees the graph without them."""
+        keep = torch.ones(self.case.data.edge_index.size(1), dtype=torch.bool, device=self.removed.device)
+        keep[self.removed] = False
+        return self.case.look(self.case.features(), without_edges(self.case.data, keep))
+
+    @property
+    def confident_flips(self) -> float:
+        """The share of the flips at nodes more confident than half of all, for each share of edges in excess."""
+        flips, confidence = self.before.classes != self.after.classes, self.before.probability.amax(1)
+        if not bool(flips.any()):
+            return 0.0
+        return float((confidence[flips] > confidence.median()).double().mean()) / max(self.excess, _TINY)
+
+    @property
+    def change(self) -> Change:
+        """The cut."""
+        return Change(self.x, self.removed, logits=self.after.logits)
+
+
+class ShiftedFeatures:
+    """A first layer that sees other features than in training, and the alignment of the features with it.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+    """
+
+    def __init__(self, case: Case, before: Look) -> None:
+        self.case, self.before = case, before
+
+    @property
+    def shift(self) -> float:
+        """The shift of the first layer in units of the noise."""
+        return self.case.shift(self.before) / self.case.noise
+
+    @cached_property
+    def rows_shift(self) -> float:
+        """The shift of the feature rows in units of their noise."""
+        return self.case.rows_shift()
+
+    @property
+    def unexplained_first(self) -> float:
+        """The share of the first layer's shift that no mix of known nodes explains."""
+        return self.before.first_mix.unexplained
+
+    @property
+    def unexplained_z(self) -> float:
+        """The same of the embedding."""
+        return self.before.z_mix.unexplained
+
+    @cached_property
+    def _aligned(self) -> tuple[Tensor, Look]:
+        case, task = self.case, self.case.task
+        aligned = alignment(case.first_layer, case.base, case.frozen.first_map, case.card.first)
+        x = task.within_limits(aligned.added_to(case.base.x))
+        is_limited = task.limits.projection(case.data.x) is not None
+        return x, case.look(x if is_limited else aligned.of(case.base))
+
+    @property
+    def after(self) -> Look:
+        """How the model sees the aligned graph."""
+        return self._aligned[1]
+
+    @property
+    def rise_of_the_unknown(self) -> float:
+        """How many more nodes are unlike any known one, as a share of all."""
+        return self.after.first_mix.outside - self.before.first_mix.outside
+
+    @property
+    def flips(self) -> float:
+        """The share of the predictions that flip."""
+        return flipped(self.before.logits, self.after.logits)
+
+    @property
+    def flips_of_chance(self) -> float:
+        """The same as a share of what another prediction at random would flip."""
+        return self.flips / (1 - 1 / self.case.card.prior.numel())
+
+    @property
+    def rise_from_the_prior(self) -> float:
+        """How much farther the class shares are from the training graph's."""
+        return self.case.distance_to_prior(self.after) - self.case.distance_to_prior(self.before)
+
+    @property
+    def rise_of_agreement(self) -> float:
+        """How much better the predictions agree with the nearest centroids."""
+        return self.after.agreement - self.before.agreement
+
+    @property
+    def backing(self) -> float:
+        """How the centroids take sides at the nodes that flip."""
+        return backing(self.before, self.after)
+
+    @property
+    def change(self) -> Change:
+        """The alignment."""
+        return Change(self._aligned[0], logits=self.after.logits)
