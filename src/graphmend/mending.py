@@ -33,7 +33,7 @@ def mend(
 
     Args:
         model: Any trained PyG module; it is left as it was.
-        data: The test graph; it is left as it was.
+        data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
         adapter: A method, if it is not for the gate to choose: :class:`~graphmend.GTrans`, for example.
         card: What the model saw in training, from :func:`graphmend.card`.
         source: The graph the model was trained on, or a list of them, to make a card from on the way.

@@ -190,7 +190,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no model": ({"model": None}, r"must be a torch.nn.Module \(got NoneType\)"),
     "no graph": ({"data": None}, r"must be a torch_geometric.data.Data \(got NoneType\)"),
     "model of another width": ({"model": pyg.GCN(IN + 2, HID, 2, OUT).double()}, "cannot run on this graph"),
-    "no number": ({"data": Data(x=torch.full((2, 3), math.nan), edge_index=torch.ones(2, 1).long())}, "non-finite"),
+    "no number": (
+        {"data": Data(x=torch.full((2, 3), math.nan), edge_index=torch.ones(2, 1).long())},
+        "nothing but missing",
+    ),
     "seed": ({"seed": -1}, r"seed must be a whole number .* \(got -1\)"),
     "mode": ({"mode": "fast"}, "unknown mode 'fast'; choose one of auto, eager"),
     "limits": ({"limits": 3}, r"limits must be a graphmend.Limits \(got int\)"),

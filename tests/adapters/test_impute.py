@@ -279,6 +279,7 @@ def test_large_graphs_are_filled_some_edges_at_a_time(monkeypatch: pytest.Monkey
     data = dense_features()
     whole = refilled(data.x, data.edge_index, BAD)
     monkeypatch.setattr("graphmend.adapters.impute.BLOCK", 3 * IN)
+    monkeypatch.setattr("graphmend.adapters.missing.BLOCK", 3 * IN)
     torch.testing.assert_close(refilled(data.x, data.edge_index, BAD), whole)
     assert rows.BLOCK > 1000
 

@@ -173,7 +173,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "one array": (lambda d: (np.save(d / "g.npy", np.ones(3)), (d / "g.npy").rename(d / "g.npz"))[1], "g.npz"),
     "no x in npz": (lambda d: write(d, "g.npz", npz(edge_index=XE["edge_index"])), "has no array x; it has edge_index"),
     "text in npz": (lambda d: write(d, "g.npz", npz(**XE, y=np.array(["a"]))), "not numbers"),
-    "NaN in npz": (lambda d: write(d, "g.npz", npz(**{**XE, "x": np.full((5, 4), np.nan)})), "20 non-finite values"),
+    "NaN in npz": (lambda d: write(d, "g.npz", npz(**{**XE, "x": np.full((5, 4), np.nan)})), "nothing but missing"),
     "pickle as pt": (lambda d: write(d, "g.pt", pickle.dumps(Evil())), "save the graph as .npz"),
     "code in pt": (lambda d: write(d, "g.pt", torch_bytes({"x": Evil()})), "save the graph as .npz"),
     "tensor in pt": (lambda d: write(d, "g.pt", torch_bytes(torch.ones(3))), "holds a Tensor"),

@@ -160,6 +160,21 @@ def test_finite_or_not(dtype: torch.dtype) -> None:
         assert not is_finite(with_entry(bad).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_values_may_be_missing_where_that_is_allowed(dtype: torch.dtype) -> None:
+    def graph(x: torch.Tensor) -> Data:
+        return Data(x=x.to(dtype), edge_index=edges)
+
+    missing = with_entry(torch.nan)
+    assert check_graph(graph(missing), missing_allowed=True)
+    assert not check_graph(graph(torch.ones(6, 2)), missing_allowed=True)
+    missing[2, 0] = torch.inf
+    with pytest.raises(GraphMendError, match=r"x holds 1 infinite values, first x\[2, 0\] = inf; replace"):
+        check_graph(graph(missing), missing_allowed=True)
+    with pytest.raises(GraphMendError, match="x holds nothing but missing values"):
+        check_graph(graph(torch.full((6, 2), torch.nan)), missing_allowed=True)
+
+
 def test_repeated_edges_are_named() -> None:
     check_no_duplicates(Adjacency(torch.tensor([[1, 0, 2], [3, 1, 4]]), 5))
     with pytest.raises(GraphMendError, match=r"2 edges more than once, first 1 -> 3; merge them with data\.coalesce"):

@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "another version of arrays": (lambda d: npz(d, {"z.npy": b"\x93NUMPY\x03\x00"}), "not a readable .npz"),
     "objects": (lambda d: npz(d, o=np.array([print], object)), "'o' holds Python objects"),
     "complex features": (lambda d: npz(d, x=np.ones((5, 4), complex)), "x holds complex numbers"),
-    "features beyond float64": (lambda d: npz(d, x=np.full((5, 4), np.longdouble("1e4000"))), "20 non-finite values"),
+    "features beyond float64": (lambda d: npz(d, x=np.full((5, 4), np.longdouble("1e4000"))), "20 infinite values"),
     "integers beyond int64": (lambda d: npz(d, big=np.array([2**63], np.uint64)), "'big' holds integers above 2^63"),
     "no array": (lambda d: npz(d, {"z.npy": b"hello"}), "not a readable .npz"),
     "an empty entry": (lambda d: npz(d, {"z.npy": b""}), "not a readable .npz"),

@@ -6,33 +6,30 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.adapters.missing import Filling
 from graphmend.adapters.rerun import Rerun
+from graphmend.adapters.task import Change, Task
 from graphmend.cards.source_card import SourceCard
-from graphmend.engine.engine import MODES, Engine
-from graphmend.engine.memory import check_memory
+from graphmend.engine.engine import MODES
 from graphmend.engine.report import Report, Stopped
 from graphmend.errors import GraphMendError, one_of, require, seed_number, shown, switch
 from graphmend.frozen import FrozenGNN
 from graphmend.frozen.restore import private, untouched_rng
 from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.checks import check_graph, first_entry, is_finite
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
-from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import History, Step
 from graphmend.results.patch import Patch
 from graphmend.results.questions import Alternative
-from graphmend.results.verdict import Verdict
-from graphmend.surrogates.base import Surrogate
 
 if TYPE_CHECKING:
     from graphmend.adapters.sequence import Sequence
@@ -42,117 +39,11 @@ __all__ = ["Adapter", "Change", "Task"]
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass
-class Change:
-    """What an adapter wants to change; whatever is ``None`` stays as it is.
-
-    Args:
-        x: New features.
-        removed: Positions of the edges that go.
-        added: Edges that come, ``(2, m)``.
-        logits: The model's output on the changed graph, if the adapter knows it.
-        report: How it was computed.
-        edge_weight: New weights, one per edge of the changed graph: those that stay, then those that come.
-        verdict: Why, if a gate decided.
-        alternative: The change that was considered and not made.
-        menders: Names of the menders that an alternative comes from.
-    """
-
-    x: Tensor | None = None
-    removed: Tensor | None = None
-    added: Tensor | None = None
-    logits: Tensor | None = None
-    report: Report | None = None
-    edge_weight: Tensor | None = None
-    verdict: Verdict | None = None
-    alternative: Change | None = None
-    menders: tuple[str, ...] = ()
-
-
-@dataclass
-class Task:
-    """What an adapter works on.
-
-    Args:
-        model: The caller's model, to be read only, or the adapter's own copy if it ``changes_model``.
-        data: The graph, to be read only.
-        limits: What may not change.
-        seed: Seed of everything random.
-        generator: Source of everything random, seeded.
-        history: Where steps and discrete graphs are noted.
-        mode: ``"auto"``, or ``"eager"`` for the plain way.
-        card: The source card, if the caller has one.
-    """
-
-    model: nn.Module
-    data: Data
-    limits: Limits
-    seed: int
-    generator: torch.Generator
-    history: History
-    mode: str = "auto"
-    card: SourceCard | None = None
-    frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
-
-    def relaxed(self, flips: EdgeFlips | None = None) -> RelaxedGraph:
-        """The graph with its features, and edges that may flip, as variables, if they fit into the memory."""
-        frozen = self.require_frozen()
-        entries = (self.data if flips is None else flips).edge_index.size(1)
-        check_memory(self.data.x, entries, frozen.width)
-        return RelaxedGraph(self.data, flips, weighted=frozen.takes_edge_weights)
-
-    def engine(self, surrogate: Surrogate, graph: RelaxedGraph) -> Engine:
-        """An engine for a loss on the variables of a graph."""
-        frozen, entries = self.require_frozen(), graph.edge_index.size(1)
-        surrogate = surrogate.prepare(frozen, self.data, self.seed)
-        key = surrogate.signature()
-        abilities = frozen.abilities(surrogate, key) if self.mode == "auto" else None
-        if graph.x.is_cuda:
-            frozen.prepare(graph.edge_index)
-            graph.prepare()
-        sizes = (graph.x.shape, graph.x.dtype, graph.x.device, entries, None if graph.p is None else graph.p.numel())
-        return Engine(
-            frozen,
-            surrogate,
-            graph,
-            generator=self.generator,
-            seed=self.seed,
-            abilities=abilities,
-            kernels=(frozen.signature, key, *sizes),
-            hidden=frozen.width,
-            mode=self.mode,
-        )
-
-    def require_card(self, adapter: object) -> SourceCard:
-        """The source card."""
-        name = type(adapter).__name__
-        require(
-            self.card is not None,
-            f"{name} compares the graph with the one the model was trained on and needs a source card; "
-            "make one with graphmend.card(model, train_data) and pass card=...",
-        )
-        assert self.card is not None
-        return self.card
-
-    def within_limits(self, x: Tensor) -> Tensor:
-        """New features brought into the limits, in place."""
-        project = self.limits.projection(self.data.x)
-        if project is not None:
-            project(x)
-            self.limits.finish(x, self.data.x)
-        return x
-
-    def require_frozen(self) -> FrozenGNN:
-        """The frozen model."""
-        require(self.frozen is not None, "an adapter that changes the model has no frozen one; use task.model")
-        assert self.frozen is not None
-        return self.frozen
-
-
 class Adapter(ABC):
     """Base of adapters: a new one writes :meth:`adapt`, and has checks, restoring, history and patches from here."""
 
     changes_model: ClassVar[bool] = False  #: whether ``adapt`` is given a copy of the model to change
+    fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before ``adapt``
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
     @abstractmethod
@@ -192,10 +83,13 @@ class Adapter(ABC):
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
-            gradient is not finite, the graph is returned unchanged with the reason.
+            gradient is not finite, the graph is returned unchanged with the reason. Where values are missing (NaN)
+            and the adapter fills them, they are filled first, whatever happens then.
         """
         data = with_edge_index(data)
-        check_graph(data)
+        has_missing = check_graph(data, missing_allowed=True)
+        if has_missing:
+            self._require_filling(data.x)
         refuse_sampled(data)
         limits = Limits() if limits is None else limits
         require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
@@ -216,11 +110,14 @@ class Adapter(ABC):
                 "use the same for both",
             )
             card = card.to(data.x.device, data.x.dtype)
-        device = data.x.device
+        device, filling = data.x.device, None
+        if has_missing:
+            filling, data = Filling.of(data, card, limits.to(device)), copy.copy(data)
+            data.x = filling.x
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
             generator = torch.Generator(device=device).manual_seed(seed)
             history = History(device, callback, progress)
-            task = Task(model, data, limits.to(device), seed, generator, history, mode, card)
+            task = Task(model, data, limits.to(device), seed, generator, history, mode, card, filling)
             embedding = self.embedding if card is None else card.embedding
             if self.changes_model:
                 result = self._with_changed_model(task)
@@ -229,6 +126,18 @@ class Adapter(ABC):
                     task.frozen = frozen
                     result = _finish(task, frozen, self.attempt(task))
             return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
+
+    @property
+    def _name(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def _require_filling(self, x: Tensor) -> None:
+        """Raise unless the adapter fills missing values; the message says how to have them filled."""
+        missing = x.isnan()
+        in_turn, before = f"use Impute() >> {self._name}", "mend with Impute() first and pass the result's data"
+        remedy = before if self.changes_model else in_turn
+        first = f"x holds {int(missing.sum())} missing values, first {first_entry(x, missing)}"
+        require(self.fills_missing, f"{first}, and {self._name} does not fill them; {remedy}")
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
@@ -271,21 +180,22 @@ def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped) -> Adaptati
             return _changed(task, frozen, change)
         except Stopped as stopped:
             change = stopped
-    _LOG.warning("the graph is left as it was: %s", change)
-    return _changed(task, frozen, Change(), reason=str(change))
+    reason = str(change) if task.filling is None else f"{change}; only {task.filling.sentence}"
+    _LOG.warning("the graph is left as it was: %s", reason)
+    return _changed(task, frozen, Change(), reason=reason)
 
 
 @torch.no_grad()
 def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None = None) -> Adaptation:
     data, history = task.data, task.history
     none = data.edge_index[:, :0]
-    x = None if change.x is None else change.x.detach()
+    x = _features(task, change)
     if x is not None and not is_finite(x):
         raise Stopped("the mended features are not finite; take a smaller lr_feature")
     removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
     if weight is not None and not bool(weight.isfinite().all()):
         raise Stopped("the new edge weights are not finite")
-    patch, mended = Patch.make(data, x, removed, none if change.added is None else change.added, weight)
+    patch, mended = Patch.make(task.given, x, removed, none if change.added is None else change.added, weight)
     try:
         logits = change.logits
         if logits is None:
@@ -309,7 +219,15 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
         engine=change.report or Report(),
         verdict=change.verdict,
         alternative=_alternative(task, frozen, change),
+        filled=None if task.filling is None else Patch.make(task.given, data.x, none[0], none)[0],
     )
+
+
+def _features(task: Task, change: Change) -> Tensor | None:
+    """The new features; those in which missing values are filled where the change has none."""
+    if change.x is not None:
+        return change.x.detach()
+    return None if task.filling is None else task.data.x
 
 
 def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative | None:
@@ -318,10 +236,10 @@ def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative |
     if other is None:
         return None
     none = task.data.edge_index[:, :0]
-    x = None if other.x is None else other.x.detach()
+    x = _features(task, other)
     if x is not None and not is_finite(x):
         return None
-    patch, mended = Patch.make(task.data, x, none[0] if other.removed is None else other.removed, none)
+    patch, mended = Patch.make(task.given, x, none[0] if other.removed is None else other.removed, none)
     logits = frozen.predict(mended) if other.logits is None else other.logits
     is_change = other.x is not None or other.removed is not None
     return Alternative(logits, patch, is_change, other.menders)

@@ -1,4 +1,4 @@
-"""Impute: replace abnormal feature rows by what their neighbours have."""
+"""Impute: fill missing values, and replace abnormal feature rows by what their neighbours have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.missing import ROUNDS, both_directions, neighbour_means
 from graphmend.cards.make import column_range
 from graphmend.cards.rows import BLOCK, EMPTY_ROW, row_statistics, set_apart, usual
 from graphmend.cards.source_card import SourceCard
@@ -19,7 +20,6 @@ LEAST_DEVIATION = 0.05  # of a row statistic: where all rows are nearly alike, s
 EMPTY = 0.01  # of all rows: where so many more are empty than ever in training, an empty row is a missing one
 EMPTY_FACTOR = 4.0  # times the share of empty rows in training, that another mix of nodes may have
 MOST_ROWS = 0.5  # of all rows, that may look abnormal
-ROUNDS = 3
 DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
 SAMPLED = 2000  # rows that the usual cosine is taken from
 
@@ -29,7 +29,11 @@ FEWEST_ROWS = 3
 
 @dataclass(frozen=True)
 class Impute(Adapter):
-    r"""Replace abnormal feature rows by the mean of their normal neighbours.
+    r"""Fill missing values, and replace abnormal feature rows by the mean of their normal neighbours.
+
+    A missing value (NaN) gets the mean of what its neighbours have in that column, over three rounds, or else the mean
+    of the column on the card or in this graph (:func:`~graphmend.adapters.missing.filled`). Then rows are judged, but
+    not those that had no value at all.
 
     A row is abnormal if one of its statistics (log norm, log density, log maximum, share of entries outside the range
     of their column) lies outside what the source card has seen *and* is set apart from the other rows by a wide gap:
@@ -48,10 +52,12 @@ class Impute(Adapter):
         tensor(1.)
     """
 
+    fills_missing = True
+
     def adapt(self, task: Task) -> Change:
         """Find abnormal rows and fill them."""
         x = task.data.x
-        rows = outlying_rows(x) if task.card is None else abnormal_rows(x, task.card)
+        rows = task.judged(outlying_rows(x) if task.card is None else abnormal_rows(x, task.card))
         if not bool(rows.any()):
             return Change()
         share = float(rows.double().mean())
@@ -105,11 +111,9 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
     A row that still points where its neighbours point has only a wrong size and gets the usual one. Others are replaced
     by the mean of their neighbours, over three rounds, or else by the mean of all normal rows.
     """
-    between = edge_index[:, edge_index[0] != edge_index[1]]
-    both = torch.cat([between, between.flip(0)], dim=1)
-    out, missing = x.clone(), rows.clone()
+    both, out, missing = both_directions(edge_index), x.clone(), rows.clone()
     for _ in range(ROUNDS):
-        nodes, means = _neighbour_means(out, both, ~missing, missing)
+        nodes, means = neighbour_means(out, both, ~missing, missing)
         if nodes.numel() == 0:
             break
         out[nodes] = means
@@ -125,23 +129,12 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
     return out
 
 
-def _neighbour_means(x: Tensor, both: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """The wanted nodes that have known neighbours, and the means of those."""
-    source, target = both[:, known[both[0]] & wanted[both[1]]]
-    nodes, place = target.unique(return_inverse=True)
-    total = x.new_zeros(nodes.numel(), x.size(1))
-    pieces = (part.split(max(1, BLOCK // x.size(1))) for part in (source, place))
-    for some, where in zip(*pieces, strict=True):
-        total.index_add_(0, where, x.index_select(0, some))
-    return nodes, total / torch.bincount(place, minlength=nodes.numel()).to(x.dtype).unsqueeze(1)
-
-
 def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
     """The median cosine between a normal row and the mean of its normal neighbours, from a few thousand rows."""
     some = torch.zeros_like(normal)
     places = normal.nonzero().view(-1)
     some[places[:: max(1, places.numel() // SAMPLED)]] = True
-    nodes, means = _neighbour_means(x, both, normal, some)
+    nodes, means = neighbour_means(x, both, normal, some)
     return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0
 
 

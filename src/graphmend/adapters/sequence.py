@@ -26,7 +26,8 @@ class Sequence(Adapter):
 
     ``Impute() >> Align()`` is ``Sequence(Impute(), Align())``. The result is that of one adapter: one patch from the
     caller's graph to the last one, one history. If a member stops, nothing is changed at all, and the reason names it.
-    All members share one frozen model; if some of them name an ``embedding``, it is that of all.
+    All members share one frozen model; if some of them name an ``embedding``, it is that of all. Missing values are
+    filled before the first member begins, if that one fills them: ``Impute() >> GTrans()``.
 
     Args:
         members: The adapters. Those that change the model cannot be among them.
@@ -58,6 +59,11 @@ class Sequence(Adapter):
         )
         object.__setattr__(self, "members", tuple(flat))
         object.__setattr__(self, "embedding", next(iter(names), None))
+        object.__setattr__(self, "fills_missing", flat[0].fills_missing)
+
+    @property
+    def _name(self) -> str:
+        return " >> ".join(member._name for member in self.members)
 
     def adapt(self, task: Task) -> Change:
         """Each member on what the ones before it left."""

@@ -72,7 +72,10 @@ def card(
         check_target(target)
     net = load_any_model(model, factory=factory, weights=weights).to(where)
     assert target is not None, "a model comes from a checkpoint or from weights"
-    graphs = load(dataset, seed=seed, data_dir=data_dir).train if dataset is not None else map(load_graph, graph or [])
+    if dataset is not None:
+        graphs = load(dataset, seed=seed, data_dir=data_dir).train
+    else:
+        graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
     made = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
     made.save(target)
     if json_:

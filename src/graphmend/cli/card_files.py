@@ -53,7 +53,8 @@ def card_beside(checkpoint: Path) -> Path:
 
 def card_of_graphs(net: nn.Module, graphs: list[Path], device: torch.device, embedding: str | None) -> SourceCard:
     """A card made from the graphs a model was trained on."""
-    return make_card(net, [for_model(load_graph(path), net, device) for path in graphs], embedding=embedding)
+    complete = (load_graph(path, missing_allowed=False) for path in graphs)
+    return make_card(net, [for_model(data, net, device) for data in complete], embedding=embedding)
 
 
 def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> Card:

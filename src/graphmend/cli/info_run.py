@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.utils import contains_isolated_nodes, is_undirected
 
 from graphmend.cards import SourceCard
 from graphmend.cli.card_files import card_facts
 from graphmend.cli.device import device_of
 from graphmend.errors import listed
+from graphmend.graph.checks import is_finite
 from graphmend.io.files import escaped, read_safetensors
 from graphmend.io.graph_files import load_graph
 from graphmend.io.provenance import device_name, provenance
@@ -81,10 +83,20 @@ def _graph(path: Path) -> dict[str, Any]:
         "undirected": is_undirected(data.edge_index, num_nodes=nodes),
         "self-loops": int((data.edge_index[0] == data.edge_index[1]).sum()),
         "isolated nodes": contains_isolated_nodes(data.edge_index, num_nodes=nodes),
-        "x": f"{data.x.dtype}, {float(data.x.min()):.4g} to {float(data.x.max()):.4g}",
+        "x": f"{data.x.dtype}, {_range(data.x)}",
         "further arrays": listed(set(data.keys()) - {"x", "edge_index"}),
         "fingerprint": fingerprint_of(data),
     }
+    missing = data.x.isnan()
+    if bool(missing.any()):
+        share = 100 * float(missing.double().mean())
+        facts["missing values"] = f"{int(missing.sum())} in {int(missing.any(1).sum())} rows, {share:.2g} % of all"
     if y is not None and y.numel() > 0 and not y.is_floating_point() and not y.is_complex():
         facts["classes"] = int(y.max()) + 1
     return facts
+
+
+def _range(x: Tensor) -> str:
+    """The smallest and the largest value, of those that are not missing."""
+    values = x if is_finite(x) else x[~x.isnan()]
+    return f"{float(values.min()):.4g} to {float(values.max()):.4g}"

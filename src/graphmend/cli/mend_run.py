@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import typer
-from torch import nn
+from torch import Tensor, nn
 
 from graphmend.adapters import Identity
 from graphmend.bench.folders import in_folder
@@ -25,10 +25,11 @@ from graphmend.cli.limits import limits_of
 from graphmend.cli.mend_options import GATE
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.mend_work import Job, Mending, ModelFiles
-from graphmend.cli.methods import adapter_of, applying
+from graphmend.cli.methods import adapter_of, applying, methods
 from graphmend.cli.paths import check_no_clash, results_of
 from graphmend.cli.scoring import labelled_nodes, scores_of
 from graphmend.errors import GraphMendError, require
+from graphmend.graph.checks import first_entry, is_finite
 from graphmend.io.files import check_folder, check_target, digest, is_whole
 from graphmend.io.graph_files import load_graph
 from graphmend.nn.checkpoint import load_any_model
@@ -103,7 +104,7 @@ def run_mend(request: Request) -> None:
     jobs = [_job(path, request, net, card, same) for path in request.graphs]
     for job in jobs:  # all labels are checked before the first graph is mended
         if job.report is None:
-            _check_labels(job, request, net, chosen.get("label_mask"), answers)
+            _check_labels(job, request, net, card, chosen.get("label_mask"), answers)
 
     paths = (_absolute(request.model), request.factory, _absolute(request.weights), Path.cwd())
     left = [job for job in jobs if job.report is None]
@@ -196,6 +197,7 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
 def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[str, Any]) -> Job:
     """A graph that fits the model, the card and the limits."""
     original = load_graph(path)
+    _check_missing(original.x, request.adapter, path)
     data = for_model(original, net, device_of(request.device))
     card.check(net, data)
     tensors = {name: value for name, value in original.to_dict().items() if torch.is_tensor(value)}
@@ -209,8 +211,29 @@ def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[st
     return Job(path, original, data, limits_of(original, request.limits, path), record, report)
 
 
+def _check_missing(x: Tensor, adapter: str, path: Path) -> None:
+    """Raise if values are missing and the adapter does not fill them."""
+    if not methods()[adapter].fills_missing and not is_finite(x):
+        missing = x.isnan()
+        raise GraphMendError(
+            f"{path}: x holds {int(missing.sum())} missing values, first {first_entry(x, missing)}, and --adapter "
+            f"{adapter} does not fill them; mend the graph with --adapter impute first, and the result with {adapter}"
+        )
+
+
+class _OnFilled(Identity):
+    """Plain prediction, also where values are missing, which are filled."""
+
+    fills_missing = True
+
+
 def _check_labels(
-    job: Job, request: Request, net: nn.Module, label_mask: str | None, answers: dict[int, int] | None
+    job: Job,
+    request: Request,
+    net: nn.Module,
+    card: Card,
+    label_mask: str | None,
+    answers: dict[int, int] | None,
 ) -> None:
     """Read all labels that will be used or scored, and raise unless they are classes that the model knows."""
     data, path = job.data, job.path
@@ -220,7 +243,7 @@ def _check_labels(
         job.tested = labelled_nodes(data, TEST, path)
     if job.labelled is None and job.tested is None and answers is None:
         return
-    logits = Identity()(net, data).logits
+    logits = _OnFilled()(net, data, limits=job.limits, card=card.card).logits
     if job.labelled is not None and label_mask is not None:
         scores_of(logits, data, job.labelled, label_mask, path)
     if job.tested is not None:

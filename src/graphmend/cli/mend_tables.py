@@ -67,8 +67,9 @@ def _say(console: PlainConsole, report: Report) -> None:
 
 
 def _done(report: Report) -> str:
-    """How much was changed."""
+    """How much was changed; a verdict says itself how many missing values were filled."""
     counts = {
+        "missing values filled": 0 if report["verdict"] else report["missing_values_filled"],
         "feature rows changed": report["feature_rows_changed"],
         "edge entries removed": report["edge_entries_removed"],
         "edge entries added": report["edge_entries_added"],

@@ -89,7 +89,7 @@ def _splits(request: Request) -> Splits:
     if request.dataset is not None:
         return load(request.dataset, seed=request.seed, data_dir=request.data_dir)
     assert request.graph is not None
-    path, data = request.graph, load_graph(request.graph)
+    path, data = request.graph, load_graph(request.graph, missing_allowed=False)
     missing = [name for name in ("y", *MASKS) if data.get(name) is None]
     require(not missing, f"{path} has no {', '.join(missing)}; training needs labels and all three masks")
     for name in MASKS:

@@ -35,7 +35,7 @@ class OutlyingRows:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.rows = outlying_rows(task.data.x)
+        self.rows = task.judged(outlying_rows(task.data.x))
 
     @property
     def number(self) -> int:

@@ -50,18 +50,19 @@ ROWS: Rule = (
 EDGES: Rule = (
     (
         at_most("rows_shift", 1.0, "shift of the feature rows, in units of its noise"),  # the nodes are the known ones
-        at_least("density", 0.98, "edges per node, for one in training"),  # some may have been added
-        at_least("clarity", 0.8, "how often a training edge fits better than a random pair"),
         at_least("excess", 0.03, "share of the edges in excess"),
         at_least("number", 1, "edges that may be cut"),
     ),
     (
         at_most(
-            "lost", 0.5, "well-fitting edges lost, for one edge in excess", "as many edges are missing as were added"
+            "other_change",
+            0.15,
+            "change of the number of well-fitting edges, for one edge in excess",
+            "more has happened to the edges than that some were added",
         ),
         at_least(
             "confident_flips",
-            0.5,
+            0.55,
             "confident nodes among the flips, for one edge in excess",
             "there are more badly fitting edges than in training, but cutting them would not undo an attack",
         ),
@@ -80,7 +81,7 @@ FEATURES: Rule = (
     (
         at_least(
             "rows_shift",
-            1.0,
+            2.0,
             "shift of the feature rows, in units of its noise",
             "the first layer has shifted, but the feature rows have not: other edges do that, which no change of "
             "features undoes",
@@ -98,9 +99,9 @@ FEATURES: Rule = (
             "other shares of the kinds of nodes that the model knows explain the shift, which is no fault",
         ),
         at_most(
-            "rise_of_the_unknown",
-            0.0,
-            "rise of the share of nodes unlike any known one",
+            "still_unknown",
+            0.5,
+            "share of nodes unlike any known one after aligning",
             "aligning would not bring the nodes back to what the model has seen",
         ),
         at_least(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.missing import Filling
 from graphmend.errors import check_fields, text
 from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
 from graphmend.gate.checks import Log
 from graphmend.gate.finding import Finding
-from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
+from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
 
@@ -23,8 +24,8 @@ class Gate(Adapter):
     With a source card (``card=``, from :func:`graphmend.card`) the gate looks for edges in excess
     (:class:`~graphmend.adapters.Purify`), for abnormal feature rows (:class:`~graphmend.adapters.Impute`) and for a
     shift of the model's first layer (:class:`~graphmend.adapters.Align`), each against what the training graph itself
-    shows. Without one it repairs rows that are set apart, and proposes the rest. The result's ``verdict`` says what was
-    looked for, what was found, and what to do next.
+    shows. Without one it repairs rows that are set apart, and proposes the rest. Missing values (NaN) are filled before
+    it looks. The result's ``verdict`` says what was looked for, what was found, and what to do next.
 
     Args:
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
@@ -38,6 +39,7 @@ class Gate(Adapter):
         'left alone'
     """
 
+    fills_missing = True
     embedding: str | None = None
 
     def __post_init__(self) -> None:
@@ -46,20 +48,39 @@ class Gate(Adapter):
     def adapt(self, task: Task) -> Change:
         """Ask the rule."""
         log: Log = []
+        if task.filling is not None:
+            log.append(Evidence("missing values", float(task.filling.values), 1.0, above=True))
         with failures_named(task.model, task.data):
             finding = self._ask(task, log)
         change = finding.change
         change.logits = finding.logits if not finding.menders else change.logits
-        change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
         change.alternative = finding.proposal
         if change.alternative is None and finding.menders:
             change.alternative = Change(logits=finding.logits)
+        if task.filling is not None:
+            finding = _after_filling(finding, task.filling)
+            if change.alternative is not None:
+                change.alternative.menders = _with_impute(change.alternative.menders)
+        change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
         return change
 
     def _ask(self, task: Task, log: Log) -> Finding:
         if task.data.x.size(0) == 1:
             return Finding("left alone: a single node says nothing about a shift")
         return without_card(task, log) if task.card is None else with_card(task, task.card, log)
+
+
+def _after_filling(finding: Finding, filling: Filling) -> Finding:
+    """The same finding, of a graph whose missing values were filled before."""
+    reason = finding.sentence.removeprefix(f"{APPLIED}: ").removeprefix(f"{LEFT_ALONE}: ")
+    then = f"then {reason}" if finding.menders else f"nothing else was done, because {reason}"
+    flips = finding.flips if finding.menders else 0.0
+    sentence = f"{APPLIED}: {filling.sentence}; {then}"
+    return replace(finding, sentence=sentence, menders=_with_impute(finding.menders), flips=flips)
+
+
+def _with_impute(menders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(("impute", *menders)))
 
 
 def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:

@@ -42,7 +42,7 @@ class BrokenRows:
         count only if the first layer has shifted because there are so many of them.
         """
         case = self.case
-        rows = abnormal_rows(case.data.x, case.card)
+        rows = case.task.judged(abnormal_rows(case.data.x, case.card))
         if case.shift(self.before) >= SHIFTED * case.noise or not bool(rows.any()) or bool(rows.all()):
             return rows
         size: Tensor = torch.linalg.vector_norm(case.data.x, dim=1)
@@ -96,8 +96,6 @@ class AddedEdges:
 
     def __init__(self, case: Case, before: Look, x: Tensor | None) -> None:
         self.case, self.before, self.x = case, before, x
-        self.density = case.card.relative_density(case.data)
-        self.clarity = case.card.edge_clarity
 
     @cached_property
     def rows_shift(self) -> float:
@@ -114,9 +112,9 @@ class AddedEdges:
         return self._excess.share
 
     @property
-    def lost(self) -> float:
-        """The share of the well-fitting edges that is gone, for each share of edges in excess."""
-        return (1 - self._excess.kept) / max(self._excess.share, _TINY)
+    def other_change(self) -> float:
+        """By how much the number of well-fitting edges per node has changed, for one edge in excess."""
+        return abs(1 - self._excess.kept) / max(self._excess.share, _TINY)
 
     @cached_property
     def removed(self) -> Tensor:
@@ -194,9 +192,9 @@ class ShiftedFeatures:
         return self._aligned[1]
 
     @property
-    def rise_of_the_unknown(self) -> float:
-        """How many more nodes are unlike any known one, as a share of all."""
-        return self.after.first_mix.outside - self.before.first_mix.outside
+    def still_unknown(self) -> float:
+        """The share of nodes that are unlike any known one after the alignment."""
+        return self.after.first_mix.outside
 
     @property
     def flips(self) -> float:

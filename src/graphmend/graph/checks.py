@@ -17,14 +17,25 @@ from graphmend.graph.edits import edge_attribute_names
 from graphmend.graph.tensors import check_dense, check_floats
 
 
-def check_graph(data: Data) -> None:
-    """Raise :class:`~graphmend.GraphMendError` unless ``data`` is a graph with finite features and some valid edges."""
+def check_graph(data: Data, *, missing_allowed: bool = False) -> bool:
+    """Raise :class:`~graphmend.GraphMendError` unless ``data`` is a graph with finite features and some valid edges.
+
+    Args:
+        data: The graph.
+        missing_allowed: Whether features may be missing (NaN), as long as there are some.
+
+    Returns:
+        Whether some are missing.
+    """
     check_structure(data)
-    check_finite(data.x)
+    is_complete = is_finite(data.x)
+    if not is_complete:
+        _check_entries(data.x, missing_allowed)
     edges, weight = data.edge_index.size(1), data.get("edge_weight")
     require(edges > 0, "the graph has no edges; there is nothing to pass messages over, so nothing to mend")
     is_sound = weight is None or bool(torch.isfinite(weight).all())
     require(is_sound, "edge_weight holds non-finite values; replace or drop those edges")
+    return not is_complete
 
 
 def check_structure(data: Data) -> None:
@@ -85,13 +96,21 @@ def check_features(data: Data) -> None:
     require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
 
 
-def check_finite(x: Tensor) -> None:
-    """Raise unless all entries are finite; the message names the first that is not."""
-    if not is_finite(x):
-        finite = torch.isfinite(x)
-        row, column = (int(i) for i in (~finite).nonzero()[0])
-        count, value = int((~finite).sum()), float(x[row, column])
-        require(False, f"x holds {count} non-finite values, first x[{row}, {column}] = {value}; replace or impute them")
+def _check_entries(x: Tensor, missing_allowed: bool) -> None:
+    """Raise unless all entries are finite, or missing if they may be; the message names the first that is wrong."""
+    wrong, kind = (torch.isinf(x), "infinite") if missing_allowed else (~torch.isfinite(x), "non-finite")
+    if bool(wrong.any()):
+        count = int(wrong.sum())
+        require(False, f"x holds {count} {kind} values, first {first_entry(x, wrong)}; replace or impute them")
+    require(
+        not bool(x.isnan().all()), "x holds nothing but missing values (NaN); give features from which to fill them"
+    )
+
+
+def first_entry(x: Tensor, chosen: Tensor) -> str:
+    """The first of some entries, for a message: ``x[3, 1] = nan``."""
+    row, column = (int(i) for i in chosen.nonzero()[0])
+    return f"x[{row}, {column}] = {float(x[row, column])}"
 
 
 def is_finite(x: Tensor) -> bool:

@@ -40,7 +40,7 @@ _OF_A_GRAPH = {"x", "edge_index", "edge_weight", "edge_attr", "y", "pos", "batch
 _OF_PYG = ({*dir(Data), *dir(GlobalStorage)} - _OF_A_GRAPH) | {"self"}
 
 
-def load_graph(path: str | Path) -> Data:
+def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
     """Read and check a graph.
 
     Nothing in the file is run, and what it would take in memory is compared with its size and with the free memory
@@ -50,6 +50,7 @@ def load_graph(path: str | Path) -> Data:
         path: An ``.npz`` with ``x`` (nodes x features) and ``edge_index`` (2 x edges), and optionally ``edge_weight``,
             ``y`` and any further arrays such as ``train_mask``; or a ``.pt`` or ``.pth`` with a PyG ``Data`` of tensors
             and plain values, written by ``torch.save``, whose edges may also be in a sparse ``adj_t``.
+        missing_allowed: Whether features may be missing (NaN); :func:`~graphmend.mend` fills them.
 
     Example:
         >>> import tempfile, torch
@@ -69,7 +70,7 @@ def load_graph(path: str | Path) -> Data:
         data[name] = _node_count(path, value) if name == "num_nodes" else value
     try:
         data = with_edge_index(data)
-        check_graph(data)
+        check_graph(data, missing_allowed=missing_allowed)
     except GraphMendError as error:
         raise GraphMendError(f"{path}: {error}") from error
     return data

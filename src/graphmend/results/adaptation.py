@@ -61,6 +61,7 @@ class Adaptation:
         verdict: What the gate decided and why, if a gate was asked.
         alternative: The version of the graph that the gate did not return, if there is one.
         rerun: Runs the caller's model again.
+        filled: The part of the patch that fills missing values (NaN), if there were some.
     """
 
     model: nn.Module
@@ -75,6 +76,7 @@ class Adaptation:
     verdict: Verdict | None = None
     alternative: Alternative | None = None
     rerun: Runs | None = None
+    filled: Patch | None = None
 
     @property
     def predictions(self) -> Tensor:
@@ -83,19 +85,32 @@ class Adaptation:
 
     @cached_property
     def before(self) -> Tensor:
-        """The output of the caller's model on the graph as it was.
+        """The output of the caller's model on the graph as it was; missing values are filled, else there would be none.
 
         Where it is not known, it is computed when it is first asked for: the patch takes the change back, and the model
         runs once more and is left as it was. There is an error if ``data`` or the model have changed meanwhile.
         """
         known = self._known_before()
-        return self.require_rerun().logits(self.patch.revert(self.data)) if known is None else known
+        return self.require_rerun().logits(self.graph_before()) if known is None else known
+
+    def graph_before(self) -> Data:
+        """The graph as it was, with nothing changed but that missing values are filled."""
+        original = self.patch.revert(self.data)
+        return original if self.filled is None else self.filled.apply(original)
+
+    @property
+    def values_filled(self) -> int:
+        """How many missing values (NaN) were filled."""
+        return 0 if self.filled is None else int(torch.count_nonzero(self.filled.bits))
+
+    def _is_before(self, patch: Patch) -> bool:
+        return patch.is_empty if self.filled is None else patch.is_like(self.filled)
 
     def _known_before(self) -> Tensor | None:
         same_model = self.rerun is None or self.rerun.model is self.model
-        if self.patch.is_empty and same_model:
+        if same_model and self._is_before(self.patch):
             return self.logits
-        if self.alternative is not None and self.alternative.patch.is_empty:
+        if self.alternative is not None and self._is_before(self.alternative.patch):
             return self.alternative.logits
         return vars(self).get("before")
 
@@ -141,7 +156,8 @@ class Adaptation:
         patch, data = rebase(self.patch, cast, original)
         other = self.alternative
         other = None if other is None else replace(other, patch=rebase(other.patch, cast, original)[0])
-        return replace(self, data=data, patch=patch, alternative=other)
+        filled = None if self.filled is None else rebase(self.filled, cast, original)[0]
+        return replace(self, data=data, patch=patch, alternative=other, filled=filled)
 
     def questions(self, number: int = 25) -> Tensor:
         """Nodes whose labels would settle whether the change helps, in the order in which to ask for them.
@@ -229,6 +245,7 @@ class Adaptation:
         rows = {
             "verdict": None if self.verdict is None else str(self.verdict),
             "left alone": self.reason,
+            "missing values": f"{self.values_filled} filled" if self.filled is not None else None,
             "patch": self.patch.summary(),
             "history": repr(self.history) if self.history else None,
             "predictions": "compare() counts those that changed"
@@ -244,6 +261,7 @@ class Adaptation:
             "steps": len(self.history),
             "loss_first": self.history[0].loss if self.history else None,
             "loss_last": self.history[-1].loss if self.history else None,
+            "missing_values_filled": self.values_filled,
             "feature_rows_changed": self.patch.num_rows,
             "edge_entries_removed": self.patch.num_removed,
             "edge_entries_added": self.patch.num_added,

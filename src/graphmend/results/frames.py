@@ -48,7 +48,8 @@ def step_columns(steps: Sequence[Step]) -> dict[str, list[Any]]:
 def node_columns(result: Adaptation) -> dict[str, Array]:
     """One entry per node: predictions before and after, how far its features moved, and edges that point at it.
 
-    The feature change is the Euclidean norm of the difference. Edges are counted as they are stored, at their targets:
+    The feature change is the Euclidean norm of the difference; a value that was missing and is filled does not count.
+    Edges are counted as they are stored, at their targets:
     what a node with ``edges_removed`` 3 lost are three messages.
     """
     patch, nodes = result.patch, result.patch.nodes
@@ -66,10 +67,10 @@ def node_columns(result: Adaptation) -> dict[str, Array]:
 
 
 def feature_change(patch: Patch, x: Tensor) -> Tensor:
-    """The distance of each feature row of a mended graph from what it was, in float64."""
+    """The distance of each feature row of a mended graph from what it was, in float64, without missing values."""
     rows = patch.rows.to(x.device)
     after = x.detach()[rows]
     before = (as_bits(after) ^ patch.bits.to(x.device)).view(x.dtype)
     out = torch.zeros(x.size(0), dtype=torch.float64, device=x.device)
-    out[rows] = (after.double() - before.double()).norm(dim=1)
+    out[rows] = (after.double() - before.double()).nan_to_num(nan=0.0).norm(dim=1)
     return out

@@ -252,6 +252,14 @@ class Patch:
         changes = (self.num_rows, self.num_removed, self.num_added)
         return not any(changes) and self.weight_bits is None and self.new_weights is None
 
+    def is_like(self, other: Patch) -> bool:
+        """Whether it changes features as another patch of the same graph does, and both change nothing else."""
+        return (
+            all(patch.num_removed == patch.num_added == patch.num_weights == 0 for patch in (self, other))
+            and torch.equal(self.rows, other.rows)
+            and torch.equal(self.bits, other.bits)
+        )
+
     def __repr__(self) -> str:
         return f"Patch({self.summary()})"
 

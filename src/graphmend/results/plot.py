@@ -150,7 +150,7 @@ def _planes(result: Adaptation, nodes: Array) -> tuple[Array, Array]:
     rerun, patch = result.require_rerun(), result.patch
     weights_count = patch.weight_bits is not None or patch.new_weights is not None
     graphs = [
-        rerun.embedding_of(patch.revert(result.data), rerun.model),
+        rerun.embedding_of(result.graph_before(), rerun.model),
         rerun.embedding_of(result.data, result.model, weights_count=weights_count),
     ]
     z = np.concatenate([graph.flatten(1)[torch.from_numpy(nodes).to(graph.device)].double().cpu() for graph in graphs])

@@ -39,7 +39,7 @@ def rebase(patch: Patch, cast: Data, original: Data) -> tuple[Patch, Data]:
     same = (
         original.x.shape == cast.x.shape
         and torch.equal(original.edge_index, cast.edge_index.to(device))
-        and torch.equal(original.x.to(cast.x.dtype), cast.x.to(device))
+        and _are_same(original.x.to(cast.x.dtype), cast.x.to(device))
     )
     require(same, "the patch was made for another graph; give the graph whose features were converted for mending")
     mended = patch.apply(cast)
@@ -50,6 +50,11 @@ def rebase(patch: Patch, cast: Data, original: Data) -> tuple[Patch, Data]:
         weight = _weights(patch, cast, weight, original.edge_weight)
     weight = None if weight is None else weight.to(device)
     return Patch.make(original, x, patch.removed.to(device), patch.added_edges().to(device), weight)
+
+
+def _are_same(first: Tensor, second: Tensor) -> bool:
+    """Whether all values are the same; missing ones (NaN) are, too, where they are at the same places."""
+    return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
 def _weights(patch: Patch, cast: Data, weight: Tensor, original: Tensor) -> Tensor:

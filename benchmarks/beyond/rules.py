@@ -1,0 +1,179 @@
+"""Judge the gate's rule from stored evidence: limits chosen without a family, and what each check is good for.
+
+The evidence of a graph (:mod:`benchmarks.beyond.evidence`) says which candidate any limits would choose, and its score.
+So thousands of settings of the limits are tried in seconds. *Left out by family*: for each family of data sets, the
+limits are chosen on all other families, and only what they do on the left-out one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.beyond.cells import HARM
+from benchmarks.beyond.evidence import RULES
+from benchmarks.beyond.sources import FAMILY, named
+
+__all__ = ["FREE", "Judged", "Outcome", "Table", "ablation", "judged", "left_out", "settings"]
+
+Array = NDArray[Any]
+Limits = dict[tuple[str, str], float]  #: limits other than the gate's, by rule and sign; NaN asks nothing
+CANDIDATES = ("leave", "rows", "purify", "align", "repaired purify", "repaired align")
+STATES = ("", "repaired ")
+FREE: dict[tuple[str, str], tuple[float, ...]] = {  # what each limit may be when limits are chosen
+    ("columns", "unseen_columns"): (0.1, 0.25, 0.5),
+    ("rows", "rise_of_the_shift"): (1.0, 1.2, 1.5),
+    ("edges", "rows_shift"): (0.5, 1.0, 1.5),
+    ("edges", "excess"): (0.02, 0.03, 0.05),
+    ("edges", "other_change"): (0.1, 0.15, 0.25, 0.4),
+    ("edges", "confident_flips"): (0.4, 0.5, 0.55, 0.6, 0.7),
+    ("features", "shift"): (2.0, 3.0, 4.0),
+    ("features", "rows_shift"): (1.0, 1.5, 2.0, 3.0),
+    ("features", "unexplained_first"): (0.3, 0.4, 0.5),
+    ("features", "unexplained_z"): (0.2, 0.3, 0.4),
+    ("features", "still_unknown"): (0.2, 0.35, 0.5, 0.65),
+    ("features", "flips"): (0.01, 0.02, 0.04),
+    ("features", "rise_from_the_prior"): (0.01, 0.02, 0.04),
+    ("features", "rise_of_agreement"): (-0.08, -0.04, 0.0),
+    ("features", "backing"): (0.0, 0.05, 0.1),
+}
+TRIED = 2000  # settings, of which the best is chosen
+PRICE = 20.0  # points of the mean gain that all graphs harmed would cost
+
+
+class Outcome(NamedTuple):
+    """What a rule does on some graphs.
+
+    Args:
+        graphs: Their number.
+        gain: The mean change, in points.
+        harmed: The share below -0.3.
+        worst: The lowest change.
+        acted: The share on which something is changed.
+    """
+
+    graphs: int
+    gain: float
+    harmed: float
+    worst: float
+    acted: float
+
+
+class Table:
+    """The evidence of many graphs as arrays, so that a rule is asked about all of them at once."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows = list(rows)
+        self.family = np.array([FAMILY[named(row["source"]).name] for row in self.rows])
+        self.scores = np.array([[row["scores"].get(name, np.nan) for name in CANDIDATES] for row in self.rows])
+        self._signs = {
+            (state, rule, check.sign): np.array(
+                [row["numbers"].get(f"{state}{rule}: {check.sign}", np.nan) for row in self.rows]
+            )
+            for state in STATES
+            for rule, parts in RULES.items()
+            for part in parts
+            for check in part
+        }
+
+    def decisions(self, limits: Limits) -> Array:
+        """The positions among the candidates that the gate's tables with other limits choose."""
+        repaired = self._holds("", "rows", limits)
+        out = np.where(repaired, CANDIDATES.index("rows"), 0)
+        for state, mask in (("", ~repaired), ("repaired ", repaired)):
+            edges = self._holds(state, "edges", limits)
+            features = self._holds(state, "features", limits) & ~edges
+            out = np.where(mask & edges, CANDIDATES.index(f"{state}purify"), out)
+            out = np.where(mask & features, CANDIDATES.index(f"{state}align"), out)
+        return np.where(self._holds("", "columns", limits), out, 0)
+
+    def changes(self, limits: Limits) -> Array:
+        """What the rule changes about the score of each graph, in points."""
+        return self.scores[np.arange(len(self.rows)), self.decisions(limits)] - self.scores[:, 0]
+
+    def _holds(self, state: str, rule: str, limits: Limits) -> Array:
+        out = np.ones(len(self.rows), dtype=bool)
+        for check in (check for part in RULES[rule] for check in part):
+            limit = limits.get((rule, check.sign), check.limit)
+            if not np.isnan(limit):
+                value = self._signs[state, rule, check.sign]
+                out &= np.isnan(value) | (value >= limit if check.above else value <= limit)
+        return out
+
+
+def judged(changes: Array, decisions: Array) -> Outcome:
+    """What some changes come to."""
+    harmed, acted = changes < HARM, decisions > 0
+    return Outcome(len(changes), float(changes.mean()), float(harmed.mean()), float(changes.min()), float(acted.mean()))
+
+
+def settings(seed: int = 0) -> Iterable[Limits]:
+    """Settings to choose from: every limit drawn from its choices, independently."""
+    generator = np.random.default_rng(seed)
+    for _ in range(TRIED):
+        yield {key: float(generator.choice(choices)) for key, choices in FREE.items()}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A rule whose limits were chosen without a family, on that family.
+
+    Args:
+        family: The family.
+        limits: The limits chosen on the others.
+        elsewhere: What these do on the others, where they were chosen.
+        here: What they do on the family.
+        shipped: What the gate's own limits do on it.
+        changes: What the chosen limits change on each graph of the family.
+    """
+
+    family: str
+    limits: Limits
+    elsewhere: Outcome
+    here: Outcome
+    shipped: Outcome
+    changes: Array
+
+
+def left_out(table: Table) -> list[Judged]:
+    """Every family with the limits that are best on all others, counting each family alike."""
+    tried = list(settings())
+    changes = np.array([table.changes(limits) for limits in tried])
+    families = sorted(set(table.family))
+    values = np.array(
+        [
+            (changes[:, table.family == family] - PRICE * (changes[:, table.family == family] < HARM)).mean(axis=1)
+            for family in families
+        ]
+    )
+    out = []
+    for number, family in enumerate(families):
+        best = int(np.delete(values, number, axis=0).mean(axis=0).argmax())
+        here = table.family == family
+        decisions, own = table.decisions(tried[best]), table.decisions({})
+        out.append(
+            Judged(
+                family,
+                tried[best],
+                judged(changes[best][~here], decisions[~here]),
+                judged(changes[best][here], decisions[here]),
+                judged(table.changes({})[here], own[here]),
+                changes[best][here],
+            )
+        )
+    return out
+
+
+def ablation(table: Table) -> dict[tuple[str, str], Outcome]:
+    """What the rule does without each of its checks."""
+    out = {("", ""): judged(table.changes({}), table.decisions({}))}
+    for rule, sign in ((rule, c.sign) for rule, parts in RULES.items() for part in parts for c in part):
+        limits = {(rule, sign): float("nan")}
+        changes = table.changes(limits)
+        known = ~np.isnan(changes)  # without a broken row there is no repair to judge
+        out[rule, sign] = judged(changes[known], table.decisions(limits)[known])
+    return out
