@@ -32,7 +32,6 @@ __all__ = ["card", "column_range"]
 HALVES = 20  # random halves of the nodes, for the noise level
 TEMPERATURES = (-1.0, 1.0, 61)  # exponents of ten: lowest, highest, number; 1 is one of them
 MANY_EDGES = 200_000  # are enough for quantiles of all
-RANDOM_PAIRS = 2_000  # that edges are told from
 MARGIN = 0.1  # of a column's range, by which a value may lie outside
 
 
@@ -156,7 +155,6 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         edge_grid=grid,
         edge_middle=middle,
         edge_share=float(fits_well(fits, middle).double().mean()),
-        edge_clarity=_clarity(graphs, maps, grid, fits, seed),
         agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
         noise=_noise(first, whole, graphs, halves),
@@ -225,24 +223,6 @@ def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: list[Tensor
     """
     noise = max(whole.distance(moments(rows.index_select(0, chosen))) for chosen in halves)
     return max(noise, _difference(rows, whole, graphs, noise, halves[0].numel()))
-
-
-def _clarity(graphs: list[Data], maps: list[Tensor], grid: Tensor, fits: Tensor, seed: int) -> float:
-    """How often an edge fits better than a random pair of nodes that is joined to the graph, ties counting half."""
-    generator = torch.Generator().manual_seed(seed)
-    parts = []
-    for data, weight in zip(graphs, maps, strict=True):
-        x, edges = data.x, data.edge_index.size(1)
-        order = node_keys(x, data.edge_index).argsort()
-        number = min(RANDOM_PAIRS, max(1, edges // 10))
-        pairs = order[torch.randint(x.size(0), (2, number), generator=generator).to(order.device)]
-        pairs = pairs[:, pairs[0] != pairs[1]]
-        joined = torch.cat([data.edge_index, pairs, pairs.flip(0)], dim=1)
-        views = edge_views(x, x @ weight, joined, torch.arange(edges, edges + pairs.size(1), device=x.device))
-        parts.append(fit(views, grid))
-    pairs_fit, ordered = torch.cat(parts), fits.sort().values
-    below, up_to = (torch.searchsorted(ordered, pairs_fit, right=right) for right in (False, True))
-    return 1 - float((below + up_to).double().mean()) / (2 * ordered.numel())
 
 
 def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float, nodes: int) -> float:

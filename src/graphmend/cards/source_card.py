@@ -53,7 +53,6 @@ class SourceCard:
         edge_grid: Quantiles of the three views of an edge, see :mod:`graphmend.cards.edges`.
         edge_middle: The median of the edges' fit.
         edge_share: The share of the edges that fit at least as well as that.
-        edge_clarity: How often an edge fits better than a random pair of nodes; 0.5 if fit tells nothing.
         agreement: Share of the nodes whose prediction is also the class of the nearest centroid.
         temperature: Divides logits so that probabilities are calibrated.
         noise: The largest distance of the moments of half of the nodes from those of all, or of one of several
@@ -91,7 +90,6 @@ class SourceCard:
     edge_grid: Tensor
     edge_middle: float
     edge_share: float
-    edge_clarity: float
     agreement: float
     temperature: float
     noise: float
