@@ -29,7 +29,7 @@ from graphmend import Adaptation, FrozenGNN, Gate
 from graphmend.adapters.purify import MOST, Purify
 from graphmend.cards import SourceCard
 from graphmend.cards.edges import STEPS, edge_views, fit, fits_well, neighbourhood_features
-from graphmend.gate.card_rule import EXCESS, LOST
+from graphmend.gate.card_rule import EDGES
 from graphmend.graph.pairs import pair_of
 from graphmend.transforms import PRBCD
 from graphmend.transforms.attacks.losses import class_scores
@@ -42,6 +42,7 @@ __all__ = ["Defence", "Evading", "Through"]
 TEMPERATURE = 0.2  # of the straight-through step, in units of the fit, which goes from 0 to 3
 SPARE = 0.005  # below the gate's lower limit, so that the attack that follows does not lift it again
 TRIES = 3
+LIMITS = {check.sign: check.limit for part in EDGES for check in part}  # the gate's own
 
 
 class Defence:
@@ -190,7 +191,7 @@ class Evading(PRBCD):
     ) -> Tensor:
         """The pair numbers of at most ``budget`` edges to flip."""
         useful = self._useful(target, graph)
-        limit = 1 - LOST * max(EXCESS, budget / graph.pairs.numel()) - SPARE
+        limit = 1 - LIMITS["other_change"] * max(LIMITS["excess"], budget / graph.pairs.numel()) - SPARE
         number = min(budget, _fewest(lambda k: self._kept(graph, useful[:k]) < limit, useful.numel()))
         found: list[tuple[float, Tensor]] = []
         for _ in range(TRIES):

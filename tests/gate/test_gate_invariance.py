@@ -70,7 +70,9 @@ def test_the_unit_of_the_features_does_not_matter(name: str, what: str) -> None:
                 weight.div_(10)
     larger = [with_features(graph, 10 * graph.x) for graph in (train, data)]
     torch.testing.assert_close(other(larger[1].x, data.edge_index), model(data.x, data.edge_index))
-    assert_same_verdict(verdict(model, data, train), verdict(other, larger[1], larger[0]), 1e-6)
+    first, second = verdict(model, data, train), verdict(other, larger[1], larger[0])
+    assert (first.decision, first.menders) == (second.decision, second.menders)
+    assert_same_verdict(first, second, 0.2)  # random halves and groups of nodes are drawn by what is in the rows
 
 
 @graphs
@@ -99,7 +101,7 @@ def test_the_verdict_can_be_written_as_json(what: str, with_card: bool) -> None:
 
 def test_evidence_says_on_which_side_it_is() -> None:
     item = Evidence("shift", 0.5, 0.4, above=True)
-    assert item.holds and str(item) == "shift 0.5 (holds: at least 0.4)"
+    assert item.holds and "0.5" in str(item) and "at least 0.4" in str(item)
     assert not replace(item, above=False).holds
-    assert str(replace(item, above=False)) == "shift 0.5 (fails: at most 0.4)"
+    assert "not found" in str(replace(item, above=False)) and "at most 0.4" in str(replace(item, above=False))
     assert replace(item, value=0.4).holds and replace(item, value=0.4, above=False).holds

@@ -26,6 +26,8 @@ __all__ = ["Mix", "Prototypes", "find_prototypes"]
 
 NUMBER = 64
 ROUNDS = 20
+USUAL = 5  # rows around a centre, at least, where there are few rows
+FEWEST = 3  # rows around a centre
 MOST_ROWS = 4000  # that they are found from
 HELD_OUT = 0.95  # of the held-out nodes are within reach
 _TINY = 1e-12
@@ -80,7 +82,9 @@ def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int
     generator = np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a group that stays empty is no reason to worry anybody
-        found, _ = kmeans2(rows, min(NUMBER, len(rows)), iter=ROUNDS, minit="++", seed=generator)
+        found, group = kmeans2(rows, min(NUMBER, max(1, len(rows) // USUAL)), iter=ROUNDS, minit="++", seed=generator)
+    sizes = np.bincount(group, minlength=len(found))
+    found = found[sizes >= min(FEWEST, sizes.max())]  # the centre of a single row would be that row
     # half precision is enough and keeps cards of wide models small
     centres = torch.from_numpy(found).clamp(-6e4, 6e4).half().to(standard)
     distance, _ = _nearest(standard[held_out] if bool(held_out.any()) else standard, centres)

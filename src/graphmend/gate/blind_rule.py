@@ -6,6 +6,7 @@ from training, but nothing tells another mix of the same nodes from a fault: ali
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -19,7 +20,7 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.engine.report import Stopped
 from graphmend.gate.checks import Log, at_least, first_doubt
-from graphmend.gate.finding import Finding, Step
+from graphmend.gate.finding import Step
 
 __all__ = ["OUTLYING", "aligned_halfway", "without_card"]
 
@@ -54,19 +55,19 @@ class OutlyingRows:
 
 
 @torch.no_grad()
-def without_card(task: Task, log: Log) -> Finding:
-    """Look at a graph with nothing but the model."""
+def without_card(task: Task, log: Log) -> tuple[Sequence[Step], Tensor]:
+    """Look at a graph with nothing but the model: the steps looked into, and the output on the graph as it is."""
     data, frozen = task.data, task.require_frozen()
     logits = frozen(changed_features(LinearMaps(data.x)), data.edge_index)
     outlying = OutlyingRows(task)
     doubt = first_doubt(OUTLYING, outlying, log)
-    if doubt is None:
-        change = Change(outlying.x, logits=frozen(outlying.x, data.edge_index))
-        reason = (
-            f"{outlying.number} of {len(outlying.rows)} feature rows are set apart from all others and were repaired"
-        )
-        return Finding.of([Step("impute", f"{reason} from their neighbours", change, True)], logits)
-    return Finding.of([_alignment(task) if doubt == "" else Step("impute", doubt)], logits)
+    if doubt == "":
+        return [_alignment(task)], logits
+    if doubt is not None:
+        return [Step("impute", doubt)], logits
+    number = f"{outlying.number} of {len(outlying.rows)} feature rows are set apart from all others"
+    change = Change(outlying.x, logits=frozen(outlying.x, data.edge_index))
+    return [Step("impute", f"{number} and were repaired from their neighbours", change, True)], logits
 
 
 def _alignment(task: Task) -> Step:

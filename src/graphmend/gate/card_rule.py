@@ -8,11 +8,15 @@ what its numbers were chosen on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from torch import Tensor
+
 from graphmend.adapters.base import Task
 from graphmend.cards.source_card import SourceCard
 from graphmend.gate.case import Case
 from graphmend.gate.checks import Check, Log, at_least, at_most, first_doubt
-from graphmend.gate.finding import Finding, Step
+from graphmend.gate.finding import Step
 from graphmend.gate.signs import AddedEdges, BrokenRows, ShiftedFeatures
 
 __all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
@@ -135,13 +139,13 @@ FEATURES: Rule = (
 )
 
 
-def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
-    """Look at a graph with the card of its model."""
+def with_card(task: Task, card: SourceCard, log: Log) -> tuple[Sequence[Step], Tensor]:
+    """Look at a graph with the card of its model: the steps looked into, and the output on the graph as it is."""
     case = Case(task, card)
     before = start = case.look(case.features())
     doubt = first_doubt(COLUMNS, case, log)
     if doubt is not None:
-        return Finding.of([Step("", doubt)], start.logits)
+        return [Step("", doubt)], start.logits
     broken = BrokenRows(case, before)
     rows = _step("impute", ROWS, broken, log, "{0.number} broken feature rows were repaired from their neighbours")
     x = None
@@ -152,7 +156,7 @@ def with_card(task: Task, card: SourceCard, log: Log) -> Finding:
     features = (
         Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log, _ALIGNED)
     )
-    return Finding.of([rows, edges, features], start.logits)
+    return [rows, edges, features], start.logits
 
 
 _CUT = "{0.excess:.0%} of the edges are in excess of those in training; the worst of them, {0.number}, were cut"

@@ -60,7 +60,7 @@ class Finding:
             logits: The output of the model on the graph as it is.
         """
         made, proposal = [step for step in steps if step.is_made], None
-        now, menders = logits if not made else _output(made[-1]), tuple(step.mender for step in made)
+        now, menders = logits if not made else _output(made[-1]), tuple(dict.fromkeys(step.mender for step in made))
         for step in steps:  # a change that alters no prediction is no proposal
             if not step.is_made and step.change is not None and flipped(now, _output(step)) > 0:
                 proposal = step
@@ -72,7 +72,7 @@ class Finding:
             sentence = f"left alone: {reasons[-1] if proposal is None else proposal.reason}"
         considered = None
         if proposal is not None and proposal.change is not None:
-            considered = replace(proposal.change, menders=(*menders, proposal.mender))
+            considered = replace(proposal.change, menders=tuple(dict.fromkeys((*menders, proposal.mender))))
         flips = flipped(logits, now if made or proposal is None else _output(proposal))
         change = made[-1].change if made else None
         return cls(sentence, menders, change or Change(), considered, flips, logits)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
-from graphmend.adapters.missing import Filling
 from graphmend.errors import check_fields, text
 from graphmend.frozen.failures import failures_named
 from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
 from graphmend.gate.checks import Log
-from graphmend.gate.finding import Finding
+from graphmend.gate.finding import Finding, Step
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
@@ -51,36 +53,24 @@ class Gate(Adapter):
         if task.filling is not None:
             log.append(Evidence("missing values", float(task.filling.values), 1.0, above=True))
         with failures_named(task.model, task.data):
-            finding = self._ask(task, log)
-        change = finding.change
-        change.logits = finding.logits if not finding.menders else change.logits
-        change.alternative = finding.proposal
-        if change.alternative is None and finding.menders:
-            change.alternative = Change(logits=finding.logits)
+            steps, logits = self._ask(task, log)
+        repaired = any(step.is_made for step in steps)
         if task.filling is not None:
-            finding = _after_filling(finding, task.filling)
-            if change.alternative is not None:
-                change.alternative.menders = _with_impute(change.alternative.menders)
+            steps = [Step("impute", task.filling.sentence, Change(logits=logits), True), *steps]
+        finding = Finding.of(steps, logits)
+        change = finding.change
+        change.logits = change.logits if finding.menders else finding.logits
         change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
+        change.alternative = finding.proposal
+        if change.alternative is None and repaired:
+            change.alternative = Change(logits=logits)
         return change
 
-    def _ask(self, task: Task, log: Log) -> Finding:
+    def _ask(self, task: Task, log: Log) -> tuple[Sequence[Step], Tensor]:
         if task.data.x.size(0) == 1:
-            return Finding("left alone: a single node says nothing about a shift")
+            logits = task.require_frozen()(task.data.x, task.data.edge_index)
+            return [Step("", "a single node says nothing about a shift")], logits
         return without_card(task, log) if task.card is None else with_card(task, task.card, log)
-
-
-def _after_filling(finding: Finding, filling: Filling) -> Finding:
-    """The same finding, of a graph whose missing values were filled before."""
-    reason = finding.sentence.removeprefix(f"{APPLIED}: ").removeprefix(f"{LEFT_ALONE}: ")
-    then = f"then {reason}" if finding.menders else f"nothing else was done, because {reason}"
-    flips = finding.flips if finding.menders else 0.0
-    sentence = f"{APPLIED}: {filling.sentence}; {then}"
-    return replace(finding, sentence=sentence, menders=_with_impute(finding.menders), flips=flips)
-
-
-def _with_impute(menders: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(("impute", *menders)))
 
 
 def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
