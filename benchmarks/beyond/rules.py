@@ -29,17 +29,16 @@ FREE: dict[tuple[str, str], tuple[float, ...]] = {  # what each limit may be whe
     ("rows", "rise_of_the_shift"): (1.0, 1.2, 1.5),
     ("edges", "rows_shift"): (0.5, 1.0, 1.5),
     ("edges", "excess"): (0.02, 0.03, 0.05),
-    ("edges", "other_change"): (0.1, 0.15, 0.25, 0.4),
-    ("edges", "confident_flips"): (0.4, 0.5, 0.55, 0.6, 0.7),
-    ("features", "shift"): (2.0, 3.0, 4.0),
-    ("features", "rows_shift"): (1.0, 1.5, 2.0, 3.0),
+    ("edges", "other_change"): (0.15, 0.2, 0.25, 0.3),
+    ("edges", "confident_flips"): (0.25, 0.3, 0.35, 0.4, 0.5),
+    ("edges", "backing"): (0.35, 0.45, 0.55),
+    ("features", "shift"): (2.0, 3.0, 4.0, 5.0),
+    ("features", "rows_shift"): (1.5, 2.0, 2.5, 3.0),
     ("features", "unexplained_first"): (0.3, 0.4, 0.5),
-    ("features", "unexplained_z"): (0.2, 0.3, 0.4),
-    ("features", "still_unknown"): (0.2, 0.35, 0.5, 0.65),
-    ("features", "flips"): (0.01, 0.02, 0.04),
-    ("features", "rise_from_the_prior"): (0.01, 0.02, 0.04),
+    ("features", "unexplained_z"): (0.1, 0.2, 0.3),
+    ("features", "still_unknown"): (0.2, 0.35, 0.5),
     ("features", "rise_of_agreement"): (-0.08, -0.04, 0.0),
-    ("features", "backing"): (0.0, 0.05, 0.1),
+    ("features", "backing"): (0.05, 0.1, 0.2, 0.3),
 }
 TRIED = 2000  # settings, of which the best is chosen
 PRICE = 20.0  # points of the mean gain that all graphs harmed would cost
@@ -82,22 +81,33 @@ class Table:
 
     def decisions(self, limits: Limits) -> Array:
         """The positions among the candidates that the gate's tables with other limits choose."""
-        repaired = self._holds("", "rows", limits)
+        broken, repaired = self._holds("", "rows", {}, parts=1), self._holds("", "rows", limits)
         out = np.where(repaired, CANDIDATES.index("rows"), 0)
-        for state, mask in (("", ~repaired), ("repaired ", repaired)):
+        for state, mask in (("", ~broken), ("repaired ", repaired)):
             edges = self._holds(state, "edges", limits)
             features = self._holds(state, "features", limits) & ~edges
             out = np.where(mask & edges, CANDIDATES.index(f"{state}purify"), out)
             out = np.where(mask & features, CANDIDATES.index(f"{state}align"), out)
         return np.where(self._holds("", "columns", limits), out, 0)
 
+    def proposals(self) -> Array:
+        """The positions of what the gate would ask about: what it does, or else the last remedy that it doubts."""
+        decisions, out = self.decisions({}), np.zeros(len(self.rows), dtype=int)
+        broken, repaired = self._holds("", "rows", {}, parts=1), self._holds("", "rows", {})
+        for state, mask in (("", ~broken), ("repaired ", repaired)):
+            for rule, candidate in (("edges", "purify"), ("features", "align")):
+                trouble = mask & self._holds(state, rule, {}, parts=1)
+                out = np.where(trouble, CANDIDATES.index(f"{state}{candidate}"), out)
+        return np.where(decisions > 0, decisions, out)
+
     def changes(self, limits: Limits) -> Array:
         """What the rule changes about the score of each graph, in points."""
         return self.scores[np.arange(len(self.rows)), self.decisions(limits)] - self.scores[:, 0]
 
-    def _holds(self, state: str, rule: str, limits: Limits) -> Array:
+    def _holds(self, state: str, rule: str, limits: Limits, parts: int = 2) -> Array:
+        """Whether a rule holds: both of its parts, or only that there is trouble."""
         out = np.ones(len(self.rows), dtype=bool)
-        for check in (check for part in RULES[rule] for check in part):
+        for check in (check for part in RULES[rule][:parts] for check in part):
             limit = limits.get((rule, check.sign), check.limit)
             if not np.isnan(limit):
                 value = self._signs[state, rule, check.sign]

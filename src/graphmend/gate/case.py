@@ -50,11 +50,6 @@ class Look:
         return self.probability.argmax(1)
 
     @property
-    def shares(self) -> Tensor:
-        """The mean prediction."""
-        return self.probability.mean(0)
-
-    @property
     def agreement(self) -> float:
         """The share of nodes whose prediction is the class of the nearest centroid."""
         return float((self.nearest == self.classes).double().mean())
@@ -120,10 +115,6 @@ class Case:
         """The distance of the moments of the feature rows from the card's, in units of their noise; no edge enters."""
         noise = max(self.card.rows_noise_for(self.nodes), LEAST_NOISE)
         return self.card.rows.distance(moments(projected(self.data.x))) / noise
-
-    def distance_to_prior(self, look: Look) -> float:
-        """The total variation between the predicted class shares and the training graph's."""
-        return float((look.shares - self.card.prior).abs().sum() / 2)
 
     @property
     def unseen_columns(self) -> float:

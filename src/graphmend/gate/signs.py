@@ -14,7 +14,7 @@ from graphmend.adapters.alignment import alignment
 from graphmend.adapters.base import Change
 from graphmend.adapters.impute import abnormal_rows, refilled
 from graphmend.adapters.purify import Excess, Purify, excess_of, worst_edges
-from graphmend.gate.case import Case, Look, backing, flipped
+from graphmend.gate.case import Case, Look, backing
 from graphmend.graph.edits import without_edges
 
 __all__ = ["AddedEdges", "BrokenRows", "ShiftedFeatures"]
@@ -135,11 +135,19 @@ class AddedEdges:
 
     @property
     def confident_flips(self) -> float:
-        """The share of the flips at nodes more confident than half of all, for each share of edges in excess."""
-        flips, confidence = self.before.classes != self.after.classes, self.before.probability.amax(1)
-        if not bool(flips.any()):
-            return 0.0
-        return float((confidence[flips] > confidence.median()).double().mean()) / max(self.excess, _TINY)
+        """The share of nodes that were more confident than half of all and flip, for one edge cut and one in excess.
+
+        An attack spends each edge where it turns a decision; edges that come at random turn those that are open anyway.
+        """
+        confidence = self.before.probability.amax(1)
+        flips = (self.before.classes != self.after.classes) & (confidence > confidence.median())
+        share, cut = float(flips.double().mean()), self.number / self.case.data.edge_index.size(1)
+        return share / max(cut * self.excess, _TINY)
+
+    @property
+    def backing(self) -> float:
+        """How the centroids take sides at the nodes that flip."""
+        return backing(self.before, self.after)
 
     @property
     def change(self) -> Change:
@@ -197,19 +205,10 @@ class ShiftedFeatures:
         return self.after.first_mix.outside
 
     @property
-    def flips(self) -> float:
-        """The share of the predictions that flip."""
-        return flipped(self.before.logits, self.after.logits)
-
-    @property
     def flips_of_chance(self) -> float:
-        """The same as a share of what another prediction at random would flip."""
-        return self.flips / (1 - 1 / self.case.card.prior.numel())
-
-    @property
-    def rise_from_the_prior(self) -> float:
-        """How much farther the class shares are from the training graph's."""
-        return self.case.distance_to_prior(self.after) - self.case.distance_to_prior(self.before)
+        """The share of the predictions that flip, as a share of what predictions at random would flip."""
+        flips = (self.before.classes != self.after.classes).double().mean()
+        return float(flips) / (1 - 1 / self.case.card.prior.numel())
 
     @property
     def rise_of_agreement(self) -> float:
