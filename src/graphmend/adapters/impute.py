@@ -12,6 +12,7 @@ from graphmend.cards.make import column_range
 from graphmend.cards.rows import BLOCK, EMPTY_ROW, robust_deviation, row_statistics
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped
+from graphmend.graph.canonical import row_keys
 
 __all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
 
@@ -144,7 +145,8 @@ def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
     """The median cosine between a normal row and the mean of its normal neighbours, from a few thousand rows."""
     some = torch.zeros_like(normal)
     places = normal.nonzero().view(-1)
-    some[places[:: max(1, places.numel() // SAMPLED)]] = True
+    keys = row_keys(x)[places]  # so that the same rows are taken however nodes are numbered
+    some[places[keys.argsort()[:SAMPLED]]] = True
     nodes, means = _neighbour_means(x, both, normal, some)
     return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0
 

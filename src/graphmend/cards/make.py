@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +19,11 @@ from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, quantiles, row
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.frozen import FrozenGNN
+from graphmend.frozen.embedding import Tap
 from graphmend.frozen.restore import plain, private
+from graphmend.frozen.wiring import Taps
 from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.canonical import node_keys
+from graphmend.graph.canonical import edge_keys, node_keys
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
@@ -70,18 +71,21 @@ def card(
         f"the training graphs have different numbers of columns ({sorted(widths)}); "
         "give graphs with the feature columns the model was trained on",
     )
-    graphs = [plain(data) for data in graphs]
+    graphs = sorted((plain(data) for data in graphs), key=lambda data: -int(data.edge_index.size(1)))
+    taps: Taps | None = None  # found on the largest graph, and the same on all
     seen: list[Observation] = []
     maps: list[Tensor] = []
     for data in graphs:
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
             private(data) as own,
-            FrozenGNN(model, own, embedding=embedding, seed=seed) as frozen,
+            FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps) as frozen,
         ):
+            taps = frozen.taps
             seen.append(observe(frozen, own))
             maps.append(frozen.first_map)
-    return replace(_card(model, graphs, seen, maps, seed), embedding=embedding)
+    assert taps is not None
+    return _card(model, graphs, seen, maps, taps, embedding, seed)
 
 
 def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
@@ -95,10 +99,20 @@ def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
 
 
 @torch.no_grad()
-def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: list[Tensor], seed: int) -> SourceCard:
+def _card(
+    model: nn.Module,
+    graphs: list[Data],
+    seen: list[Observation],
+    maps: list[Tensor],
+    taps: Taps,
+    embedding: str | None,
+    seed: int,
+) -> SourceCard:
+    z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
-    order = torch.cat([node_keys(data.x, data.edge_index) for data in graphs]).argsort()
+    keys = [node_keys(data.x, data.edge_index) for data in graphs]
+    order = torch.cat(keys).argsort()
     held_out = torch.cat([_held_out(data) for data in graphs])
     halves = _halves(order, held_out, seed)
     temperature = _temperature(logits, graphs)
@@ -121,8 +135,8 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         find_prototypes(rows, order, held_out, seed) for rows in ((first - whole.mean) / whole.unit, standard)
     )
     hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
-    looked_at = zip(graphs, hidden, strict=True)
-    views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, seed)) for g, u in looked_at], dim=1)
+    looked_at = zip(graphs, hidden, keys, strict=True)
+    views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, k)) for g, u, k in looked_at], dim=1)
     grid = grid_of(views)
     fits = fit(views, grid)
     middle = float(fits.median())
@@ -157,7 +171,7 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         edge_grid=grid,
         edge_middle=middle,
         edge_share=float(fits_well(fits, middle).double().mean()),
-        edge_clarity=_clarity(graphs, maps, grid, fits, seed),
+        edge_clarity=_clarity(graphs, maps, keys, grid, fits, seed),
         agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
         noise=_noise(first, whole, graphs, halves),
@@ -165,16 +179,21 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         nodes=nodes,
         edges_per_node=edges / nodes,
         model=model_digest(model),
+        first_layer=taps.first_layer.tap.layer.text,
+        first_norm=taps.first_layer.norm,
+        z_layer="" if z_tap is None else z_tap.layer.text,
+        z_is_output=z_tap is not None and z_tap.output,
+        z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
+        embedding=embedding,
     )
 
 
-def _some_edges(data: Data, seed: int) -> Tensor | None:
-    """Positions of enough edges for their quantiles, where there are many."""
-    edges = data.edge_index.size(1)
-    if edges <= MANY_EDGES:
+def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
+    """Positions of enough edges for their quantiles, where there are many; the same edges in every order."""
+    if data.edge_index.size(1) <= MANY_EDGES:
         return None
-    chosen = torch.randint(edges, (MANY_EDGES,), generator=torch.Generator().manual_seed(seed))
-    return chosen.to(data.edge_index.device)
+    of_edges = edge_keys(keys, data.edge_index)
+    return (of_edges <= of_edges.kthvalue(MANY_EDGES).values).nonzero().view(-1)
 
 
 def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:
@@ -228,13 +247,15 @@ def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: list[Tensor
     return max(noise, _difference(rows, whole, graphs, noise, halves[0].numel()))
 
 
-def _clarity(graphs: list[Data], maps: list[Tensor], grid: Tensor, fits: Tensor, seed: int) -> float:
+def _clarity(
+    graphs: list[Data], maps: list[Tensor], keys: list[Tensor], grid: Tensor, fits: Tensor, seed: int
+) -> float:
     """How often an edge fits better than a random pair of nodes that is joined to the graph, ties counting half."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for data, weight in zip(graphs, maps, strict=True):
+    for data, weight, of_nodes in zip(graphs, maps, keys, strict=True):
         x, edges = data.x, data.edge_index.size(1)
-        order = node_keys(x, data.edge_index).argsort()
+        order = of_nodes.argsort()
         number = min(RANDOM_PAIRS, max(1, edges // 10))
         pairs = order[torch.randint(x.size(0), (2, number), generator=generator).to(order.device)]
         pairs = pairs[:, pairs[0] != pairs[1]]
