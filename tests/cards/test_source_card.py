@@ -182,7 +182,7 @@ def test_a_list_of_graphs_equals_their_disjoint_union(kind: str) -> None:
         if isinstance(mine, Tensor):
             torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9, equal_nan=True, msg=field.name)
         elif field.name == "noise":
-            assert mine >= other, "a list also says how much the graphs differ"
+            assert mine >= other - 1e-9, "a list also says how much the graphs differ"
         else:
             assert mine == pytest.approx(other), field.name
     torch.testing.assert_close(apart.edge_grid[1:], together.edge_grid[1:], rtol=0, atol=1 / STEPS)

@@ -145,8 +145,9 @@ def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
     """The median cosine between a normal row and the mean of its normal neighbours, from a few thousand rows."""
     some = torch.zeros_like(normal)
     places = normal.nonzero().view(-1)
-    keys = row_keys(x)[places]  # so that the same rows are taken however nodes are numbered
-    some[places[keys.argsort()[:SAMPLED]]] = True
+    if places.numel() > 2 * SAMPLED:  # the same rows are taken however nodes are numbered
+        places = places[row_keys(x)[places].argsort()[:SAMPLED]]
+    some[places] = True
     nodes, means = _neighbour_means(x, both, normal, some)
     return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0
 

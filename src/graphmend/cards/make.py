@@ -23,7 +23,7 @@ from graphmend.frozen.embedding import Tap
 from graphmend.frozen.restore import plain, private
 from graphmend.frozen.wiring import Taps
 from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.canonical import edge_keys, node_keys
+from graphmend.graph.canonical import edge_keys
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
@@ -75,6 +75,7 @@ def card(
     taps: Taps | None = None  # found on the largest graph, and the same on all
     seen: list[Observation] = []
     maps: list[Tensor] = []
+    keys: list[Tensor] = []
     for data in graphs:
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
@@ -84,8 +85,9 @@ def card(
             taps = frozen.taps
             seen.append(observe(frozen, own))
             maps.append(frozen.first_map)
+            keys.append(frozen.node_keys)
     assert taps is not None
-    return _card(model, graphs, seen, maps, taps, embedding, seed)
+    return _card(model, graphs, seen, maps, keys, taps, embedding, seed)
 
 
 def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
@@ -104,6 +106,7 @@ def _card(
     graphs: list[Data],
     seen: list[Observation],
     maps: list[Tensor],
+    keys: list[Tensor],
     taps: Taps,
     embedding: str | None,
     seed: int,
@@ -111,7 +114,6 @@ def _card(
     z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
-    keys = [node_keys(data.x, data.edge_index) for data in graphs]
     order = torch.cat(keys).argsort()
     held_out = torch.cat([_held_out(data) for data in graphs])
     halves = _halves(order, held_out, seed)

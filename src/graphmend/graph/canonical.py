@@ -13,7 +13,7 @@ from torch import Tensor
 __all__ = ["edge_keys", "node_keys", "row_keys"]
 
 ROUNDS = 2  # how far, in hops, a node's key looks
-_BLOCK = 4_000_000  # numbers at a time, so that no copy as large as the features is made
+_BLOCK = 250_000  # numbers at a time, few enough to stay in the cache
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTORS = (-7046029254386353131, -4417276706812531889, -8796714831421723037)  # odd, their bits look random
 
