@@ -25,9 +25,14 @@ def row_keys(x: Tensor) -> Tensor:
     factors = torch.randint(-(2**62), 2**62, (x.size(1),), generator=generator, dtype=torch.int64) * 2 + 1
     factors = factors.to(x.device)
     blocks = torch.split(x.detach(), max(1, _BLOCK // max(1, x.size(1))))
+    return _mixed(torch.cat([(_bits(block) * factors).sum(1) for block in blocks]))
+
+
+def _bits(x: Tensor) -> Tensor:
+    """The bits of floating-point numbers as whole numbers of which the lower half says something, too."""
     # adding zero turns -0.0 into 0.0, which is the same number with other bits
-    sums = [((block + 0.0).view(_WHOLE[x.element_size()]).long() * factors).sum(1) for block in blocks]
-    return _mixed(torch.cat(sums))
+    bits = (x + 0.0).view(_WHOLE[x.element_size()]).long()
+    return bits ^ (bits >> 32) if x.element_size() == 8 else bits  # those of 1.0 are all among the first twelve
 
 
 @torch.no_grad()
