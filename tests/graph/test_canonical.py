@@ -20,6 +20,15 @@ def test_equal_rows_have_equal_keys_and_others_have_not(dtype: torch.dtype) -> N
     assert torch.equal(row_keys(x[order]), keys[order]) and torch.equal(row_keys(-0.0 * x), row_keys(0.0 * x))
 
 
+def test_the_unit_and_a_broken_row_do_not_matter() -> None:
+    x = torch.randn(500, 6, generator=rng(), dtype=torch.float64)
+    assert torch.equal(row_keys(40.0 * x), row_keys(x)) and torch.equal(row_keys(1e-3 * x), row_keys(x))
+    x[0] = 1e30
+    assert row_keys(x).unique().numel() == 500 and row_keys(torch.zeros(3, 2)).unique().numel() == 1
+    x[:2] = torch.tensor([[torch.inf], [torch.nan]])
+    assert torch.equal(row_keys(x), row_keys(x.clone()))
+
+
 def test_nodes_and_edges_keep_their_keys_in_another_order() -> None:
     edge_index, x = directed(60, density=0.05, loops=True), torch.randn(60, 4, generator=rng(1)).round()
     order, edges = torch.randperm(60, generator=rng(2)), torch.randperm(edge_index.size(1), generator=rng(3))

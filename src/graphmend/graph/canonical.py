@@ -12,27 +12,28 @@ from torch import Tensor
 
 __all__ = ["edge_keys", "node_keys", "row_keys"]
 
+STEPS = 2**20  # of the size of a typical row, by which rows are told apart
 ROUNDS = 2  # how far, in hops, a node's key looks
 _BLOCK = 250_000  # numbers at a time, few enough to stay in the cache
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTORS = (-7046029254386353131, -4417276706812531889, -8796714831421723037)  # odd, their bits look random
 
 
 @torch.no_grad()
 def row_keys(x: Tensor) -> Tensor:
-    """A number for each row, the same for equal rows; ``(rows,)`` of 64-bit integers."""
+    """A number for each row, the same for equal rows and in every unit; ``(rows,)`` of 64-bit integers."""
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(2**62), 2**62, (x.size(1),), generator=generator, dtype=torch.int64) * 2 + 1
     factors = factors.to(x.device)
+    largest = x.detach().abs().amax(1)
+    unit = largest[largest > 0].median() if bool((largest > 0).any()) else x.new_ones(())
     blocks = torch.split(x.detach(), max(1, _BLOCK // max(1, x.size(1))))
-    return _mixed(torch.cat([(_bits(block) * factors).sum(1) for block in blocks]))
+    return _mixed(torch.cat([(_in_steps(block, unit) * factors).sum(1) for block in blocks]))
 
 
-def _bits(x: Tensor) -> Tensor:
-    """The bits of floating-point numbers as whole numbers of which the lower half says something, too."""
-    # adding zero turns -0.0 into 0.0, which is the same number with other bits
-    bits = (x + 0.0).view(_WHOLE[x.element_size()]).long()
-    return bits ^ (bits >> 32) if x.element_size() == 8 else bits  # those of 1.0 are all among the first twelve
+def _in_steps(x: Tensor, unit: Tensor) -> Tensor:
+    """Features as whole numbers of small steps, the same in every unit but for the last digit."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return (x.to(wide) / unit.to(wide) * STEPS).round_().clamp_(-(2.0**62), 2.0**62).long()
 
 
 @torch.no_grad()
