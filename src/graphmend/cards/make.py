@@ -23,7 +23,7 @@ from graphmend.frozen.embedding import Tap
 from graphmend.frozen.restore import plain, private
 from graphmend.frozen.wiring import Taps
 from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.canonical import edge_keys
+from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
@@ -76,6 +76,7 @@ def card(
     seen: list[Observation] = []
     maps: list[Tensor] = []
     keys: list[Tensor] = []
+    unit = typical_size(*(data.x for data in graphs)) if len(graphs) > 1 else None  # as if they were one graph
     for data in graphs:
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
@@ -85,7 +86,7 @@ def card(
             taps = frozen.taps
             seen.append(observe(frozen, own))
             maps.append(frozen.first_map)
-            keys.append(frozen.node_keys)
+            keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
     assert taps is not None
     return _card(model, graphs, seen, maps, keys, taps, embedding, seed)
 

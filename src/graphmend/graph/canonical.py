@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["edge_keys", "node_keys", "row_keys"]
+__all__ = ["edge_keys", "node_keys", "row_keys", "typical_size"]
 
 STEPS = 2**20  # of the size of a typical row, by which rows are told apart
 ROUNDS = 2  # how far, in hops, a node's key looks
@@ -19,15 +19,25 @@ _FACTORS = (-7046029254386353131, -4417276706812531889, -8796714831421723037)  #
 
 
 @torch.no_grad()
-def row_keys(x: Tensor) -> Tensor:
-    """A number for each row, the same for equal rows and in every unit; ``(rows,)`` of 64-bit integers."""
+def row_keys(x: Tensor, unit: Tensor | None = None) -> Tensor:
+    """A number for each row, the same for equal rows and in every unit; ``(rows,)`` of 64-bit integers.
+
+    Args:
+        x: The rows.
+        unit: The :func:`typical_size` that tells rows apart, if it is not theirs.
+    """
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(2**62), 2**62, (x.size(1),), generator=generator, dtype=torch.int64) * 2 + 1
     factors = factors.to(x.device)
-    largest = x.detach().abs().amax(1)
-    unit = largest[largest > 0].median() if bool((largest > 0).any()) else x.new_ones(())
+    unit = typical_size(x) if unit is None else unit
     blocks = torch.split(x.detach(), max(1, _BLOCK // max(1, x.size(1))))
     return _mixed(torch.cat([(_in_steps(block, unit) * factors).sum(1) for block in blocks]))
+
+
+def typical_size(*features: Tensor) -> Tensor:
+    """The largest number of a typical row that is not empty."""
+    largest = torch.cat([x.detach().abs().amax(1) for x in features])
+    return largest[largest > 0].median() if bool((largest > 0).any()) else largest.new_ones(())
 
 
 def _in_steps(x: Tensor, unit: Tensor) -> Tensor:
@@ -37,9 +47,9 @@ def _in_steps(x: Tensor, unit: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def node_keys(x: Tensor, edge_index: Tensor) -> Tensor:
+def node_keys(x: Tensor, edge_index: Tensor, unit: Tensor | None = None) -> Tensor:
     """A number for each node that its row and those around it decide (Weisfeiler and Leman's colours)."""
-    keys = row_keys(x)
+    keys = row_keys(x, unit)
     source, target = edge_index
     for _ in range(ROUNDS):
         around = torch.zeros_like(keys)
