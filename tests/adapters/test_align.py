@@ -277,7 +277,7 @@ def test_running_statistics_serve_where_there_is_no_card(p: float) -> None:
     result = Align()(model, test)
     truth, aimed = first_moments(model, data), first_moments(model, result.data)
     assert result.reason is None and model.training
-    assert truth.distance(aimed) < 0.12 and truth.distance(aimed) < 0.1 * truth.distance(first_moments(model, test))
+    assert truth.distance(aimed) < 0.18 and truth.distance(aimed) < 0.1 * truth.distance(first_moments(model, test))
     assert torch.equal(Align()(model, test).data.x, result.data.x), "the seed decides about what is dropped"
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphmend.cards import edges, rows
 from graphmend.cards.edges import pair_counts
-from graphmend.cards.moments import Moments, class_moments, mixture, moments
+from graphmend.cards.moments import Moments, moments
 from graphmend.cards.observation import probabilities
 from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, row_statistics, set_apart, usual
 from graphs import directed, rng
@@ -67,44 +67,6 @@ def test_columns_that_hardly_vary_count_little() -> None:
     assert card.distance(now) == pytest.approx(0.1 / floor / 2, rel=1e-6)
     still = Moments(torch.zeros(2), torch.zeros(2))
     assert bool((still.unit > 0).all()) and still.distance(still) == 0.0, "a constant representation"
-
-
-def test_class_moments() -> None:
-    h, p = matrix(), shares()
-    first, second = class_moments(h, p)
-    for c in range(3):
-        total = math.fsum(p[:, c].tolist())
-        for k in range(4):
-            mean = math.fsum(float(p[i, c] * h[i, k]) for i in range(11)) / total
-            square = math.fsum(float(p[i, c] * h[i, k] ** 2) for i in range(11)) / total
-            assert float(first[c, k]) == pytest.approx(mean, rel=1e-12)
-            assert float(second[c, k]) == pytest.approx(square, rel=1e-12)
-    empty, _ = class_moments(h, torch.zeros(11, 2, dtype=torch.float64))
-    assert bool((empty == 0).all()), "a class that nobody belongs to"
-
-
-def test_a_mixture_of_the_classes_in_their_own_shares_is_the_whole() -> None:
-    h, p = matrix(), shares()
-    mixed, whole = mixture(*class_moments(h, p), p.mean(0)), moments(h)
-    torch.testing.assert_close(mixed.mean, whole.mean, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(mixed.std, whole.std, rtol=1e-10, atol=1e-12)
-
-
-def test_a_mixture_in_other_shares() -> None:
-    """That of two classes which are known exactly, counted out."""
-    h, classes = matrix(), torch.arange(11) % 2
-    first, second = class_moments(h, torch.nn.functional.one_hot(classes, 2).double())
-    repeated = torch.cat([h[classes == 0].repeat(5 * 3, 1), h[classes == 1].repeat(6, 1)])  # 90 rows and 30
-    mixed, counted = mixture(first, second, torch.tensor([0.75, 0.25], dtype=torch.float64)), moments(repeated)
-    torch.testing.assert_close(mixed.mean, counted.mean)
-    torch.testing.assert_close(mixed.std, counted.std)
-    exact = mixture(torch.ones(2, 1), torch.ones(2, 1) * (1 - 1e-7), torch.tensor([0.5, 0.5]))
-    assert exact.std.item() == 0.0, "rounding below 0"
-
-
-ROWS = torch.tensor(
-    [[0.0, 0.0, 0.0], [1.0, 0.0, -2.0], [0.5, 0.5, 0.5], [-30.0, 0.0, 0.0], [0.0, 1e-20, 0.0]], dtype=torch.float64
-)
 
 
 @pytest.mark.parametrize("bounded", [True, False])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
+from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import (
     SAMPLE_EDGES,
     attributes_of_added,
@@ -20,7 +22,7 @@ from graphmend.graph.edits import (
     with_more_edges,
     without_edges,
 )
-from graphs import labelled, rng, undirected
+from graphs import directed, labelled, rng, undirected
 
 
 def graph(n: int = 20) -> Data:
@@ -81,9 +83,35 @@ def test_what_nobody_can_know_is_refused() -> None:
 # ---------------------------------------------------------------- small graphs
 
 
-def test_a_small_graph_is_its_own_sample() -> None:
+def keys_of(data: Data) -> Tensor:
+    return node_keys(data.x, data.edge_index)
+
+
+def test_a_small_graph_is_its_own_sample_in_another_order() -> None:
     data = graph()
-    assert data.num_edges <= SAMPLE_EDGES and sample(data) is data
+    assert data.num_edges <= SAMPLE_EDGES
+    keys = keys_of(data)
+    small, order = sample(data, keys), keys.argsort()
+    assert torch.equal(small.x, data.x[order])
+    ends, weights = (order[small.edge_index], small.edge_weight)
+    edges = zip(*ends.tolist(), weights.tolist(), strict=True)
+    assert sorted(edges) == sorted(zip(*data.edge_index.tolist(), data.edge_weight.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("density", [0.004, 0.05])
+def test_a_sample_does_not_depend_on_the_numbering(density: float) -> None:
+    edge_index = directed(300, density=density, loops=True)
+    data = Data(x=torch.randn(300, 3, generator=rng(1)), edge_index=edge_index, edge_weight=edge_index.sum(0).float())
+    order, edges = torch.randperm(300, generator=rng(2)), torch.randperm(edge_index.size(1), generator=rng(3))
+    other = Data(x=data.x[order], edge_index=order.argsort()[edge_index[:, edges]], edge_weight=data.edge_weight[edges])
+    one, two = sample(data, keys_of(data)), sample(other, keys_of(other))
+    assert torch.equal(one.x, two.x) and torch.equal(one.edge_index, two.edge_index)
+    assert torch.equal(one.edge_weight, two.edge_weight)
+
+
+def test_the_graphs_of_a_batch_stay_side_by_side() -> None:
+    data = Data(x=torch.randn(9, 2, generator=rng()), edge_index=undirected(9), batch=torch.arange(9) // 3)
+    assert sample(data, keys_of(data)).batch.tolist() == data.batch.tolist()
 
 
 def test_a_sample_holds_some_nodes_and_all_edges_between_them() -> None:
@@ -91,9 +119,10 @@ def test_a_sample_holds_some_nodes_and_all_edges_between_them() -> None:
     x = torch.arange(400.0).view(-1, 1)  # tells nodes apart
     data = Data(x=x, edge_index=edge_index, edge_weight=edge_index.sum(0).float(), y=torch.arange(400))
     assert data.num_edges > SAMPLE_EDGES
-    small = sample(data)
+    small = sample(data, keys_of(data))
     nodes = small.y
-    assert 0 < nodes.numel() < 400 and torch.equal(small.x[:, 0], nodes.float())
+    assert 0 < nodes.numel() < 400 and nodes.unique().numel() == nodes.numel()
+    assert torch.equal(small.x[:, 0], nodes.float())
     back = nodes[small.edge_index]
     inside = torch.isin(edge_index, nodes).all(0)
     assert sorted(back.t().tolist()) == sorted(edge_index[:, inside].t().tolist())
@@ -103,8 +132,8 @@ def test_a_sample_holds_some_nodes_and_all_edges_between_them() -> None:
 
 def test_a_sample_is_the_same_every_time_and_draws_from_nobody() -> None:
     data = Data(x=torch.zeros(400, 1), edge_index=undirected(400, density=0.05), y=torch.arange(400))
-    state = torch.get_rng_state()
-    assert torch.equal(sample(data).y, sample(data).y) and torch.equal(torch.get_rng_state(), state)
+    state, keys = torch.get_rng_state(), keys_of(data)
+    assert torch.equal(sample(data, keys).y, sample(data, keys).y) and torch.equal(torch.get_rng_state(), state)
 
 
 def test_edges_go_and_others_come() -> None:

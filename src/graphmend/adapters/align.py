@@ -59,7 +59,8 @@ def running_moments(task: Task) -> Moments:
     r"""The moments that a batch normalisation behind the first layer kept from training.
 
     They were taken under dropout, which widens the standard deviation; the factor
-    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph.
+    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph, in
+    an order in which the same nodes and edges are dropped however they are numbered.
     """
     frozen, data = task.require_frozen(), task.data
     norm = frozen.first_norm
@@ -71,8 +72,13 @@ def running_moments(task: Task) -> Moments:
             "make a card with graphmend.card(model, train_data)"
         )
     plain = frozen.first_layer(data.x, data.edge_index).var(0, correction=0)
-    with untouched_rng(task.seed), frozen.dropping():
-        draws = [frozen.first_layer(data.x, data.edge_index).var(0, correction=0) for _ in range(DRAWS)]
+    ordered = frozen.canonical(data)
+    with (
+        untouched_rng(task.seed),
+        frozen.on(ordered, weights_count=frozen.weights_count),
+        frozen.dropping(),
+    ):
+        draws = [frozen.first_layer(ordered.x, ordered.edge_index).var(0, correction=0) for _ in range(DRAWS)]
     dropped = torch.stack(draws).mean(0)
     narrower = torch.where(dropped > plain, plain / dropped, 1.0)
     return Moments(mean.to(plain), (variance.to(plain) * narrower).sqrt())

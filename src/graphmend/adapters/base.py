@@ -122,7 +122,8 @@ class Adapter(ABC):
             if self.changes_model:
                 result = self._with_changed_model(task)
             else:
-                with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode) as frozen:
+                taps = None if card is None else card.taps
+                with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode, taps=taps) as frozen:
                     task.frozen = frozen
                     result = _finish(task, frozen, self.attempt(task))
             return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
@@ -242,4 +243,4 @@ def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative |
     patch, mended = Patch.make(task.given, x, none[0] if other.removed is None else other.removed, none)
     logits = frozen.predict(mended) if other.logits is None else other.logits
     is_change = other.x is not None or other.removed is not None
-    return Alternative(logits, patch, is_change, other.menders)
+    return Alternative(logits, patch, frozen.node_keys, is_change, other.menders)

@@ -12,6 +12,7 @@ from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.edges import edge_views, fit, fits_well
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import check_fields, real_number
+from graphmend.graph.canonical import edge_keys
 
 __all__ = ["Excess", "Purify", "excess_of", "worst_edges"]
 
@@ -70,7 +71,8 @@ def excess_of(task: Task, card: SourceCard) -> Excess:
 def worst_edges(fits: Tensor, share: float, task: Task) -> Tensor:
     """Positions of the worst edges, both directions of each, without self-loops and frozen edges.
 
-    Among edges that fit equally badly, a number made of their ends decides.
+    Among edges that fit equally badly, a number decides that does not depend on how nodes and edges are numbered.
+    Edges that cannot be told apart by it stay or go together, whichever is nearer to the share.
     """
     edge_index = task.data.edge_index
     may_go = task.limits.free_edges(edge_index, task.data.x.size(0))
@@ -80,13 +82,9 @@ def worst_edges(fits: Tensor, share: float, task: Task) -> Tensor:
     threshold: Tensor = fits[may_go].kthvalue(number).values  # both directions of an edge have the same fit
     worst: Tensor = (fits < threshold) & may_go
     equal = ((fits == threshold) & may_go).nonzero().view(-1)
-    lot = _lots(edge_index[:, equal])
-    last: Tensor = lot.kthvalue(number - int(worst.sum())).values
-    worst[equal[lot <= last]] = True
+    lot = edge_keys(task.require_frozen().node_keys, edge_index[:, equal])
+    wanted = number - int(worst.sum())
+    last: Tensor = lot.kthvalue(wanted).values
+    before, alike = int((lot < last).sum()), int((lot == last).sum())
+    worst[equal[lot <= last if 2 * (wanted - before) >= alike else lot < last]] = True
     return worst.nonzero().view(-1)
-
-
-def _lots(edge_index: Tensor) -> Tensor:
-    """A number for each edge that looks random and is the same in both directions."""
-    low, high = edge_index.amin(0), edge_index.amax(0)
-    return ((low * 2_654_435_761 + high) % 2**31 * 1_103_515_245 + low) % 2**31

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -13,16 +12,18 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
-from graphmend.cards.moments import Moments, class_moments, moments
+from graphmend.cards.moments import Moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.prototypes import find_prototypes
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.frozen import FrozenGNN
+from graphmend.frozen.embedding import Tap
 from graphmend.frozen.restore import plain, private
+from graphmend.frozen.wiring import Taps
 from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.canonical import node_keys
+from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
@@ -68,18 +69,24 @@ def card(
         f"the training graphs have different numbers of columns ({sorted(widths)}); "
         "give graphs with the feature columns the model was trained on",
     )
-    graphs = [plain(data) for data in graphs]
+    graphs = sorted((plain(data) for data in graphs), key=lambda data: -int(data.edge_index.size(1)))
+    taps: Taps | None = None  # found on the largest graph, and the same on all
     seen: list[Observation] = []
     maps: list[Tensor] = []
+    keys: list[Tensor] = []
+    unit = typical_size(*(data.x for data in graphs)) if len(graphs) > 1 else None  # as if they were one graph
     for data in graphs:
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
             private(data) as own,
-            FrozenGNN(model, own, embedding=embedding, seed=seed) as frozen,
+            FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps) as frozen,
         ):
+            taps = frozen.taps
             seen.append(observe(frozen, own))
             maps.append(frozen.first_map)
-    return replace(_card(model, graphs, seen, maps, seed), embedding=embedding)
+            keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
+    assert taps is not None
+    return _card(model, graphs, seen, maps, keys, taps, embedding, seed)
 
 
 def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
@@ -93,10 +100,20 @@ def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
 
 
 @torch.no_grad()
-def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: list[Tensor], seed: int) -> SourceCard:
+def _card(
+    model: nn.Module,
+    graphs: list[Data],
+    seen: list[Observation],
+    maps: list[Tensor],
+    keys: list[Tensor],
+    taps: Taps,
+    embedding: str | None,
+    seed: int,
+) -> SourceCard:
+    z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
-    order = torch.cat([node_keys(data.x, data.edge_index) for data in graphs]).argsort()
+    order = torch.cat(keys).argsort()
     held_out = torch.cat([_held_out(data) for data in graphs])
     halves = _halves(order, held_out, seed)
     temperature = _temperature(logits, graphs)
@@ -119,15 +136,14 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         find_prototypes(rows, order, held_out, seed) for rows in ((first - whole.mean) / whole.unit, standard)
     )
     hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
-    looked_at = zip(graphs, hidden, strict=True)
-    views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, seed)) for g, u in looked_at], dim=1)
+    looked_at = zip(graphs, hidden, keys, strict=True)
+    views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, k)) for g, u, k in looked_at], dim=1)
     grid = grid_of(views)
     fits = fit(views, grid)
     middle = float(fits.median())
     edges = sum(data.edge_index.size(1) for data in graphs)
     pairs, soft_pairs = (_pairs(rows, graphs) / max(1, edges) for rows in (counts, probability))
     means = torch.stack([torch.stack([b.sum(0) for b in in_blocks(data.x)]).sum(0) for data in graphs]).sum(0) / nodes
-    class_first, class_second = class_moments(first, probability)
     return SourceCard(
         column_mean=means,
         column_min=low,
@@ -137,8 +153,6 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         empty_rows=float(empty.double().mean()),
         first_mean=whole.mean,
         first_std=whole.std,
-        class_first=class_first,
-        class_second=class_second,
         first_centres=first_kinds.centres,
         first_reach=first_kinds.reach,
         rows_mean=narrow_moments.mean,
@@ -162,16 +176,21 @@ def _card(model: nn.Module, graphs: list[Data], seen: list[Observation], maps: l
         nodes=nodes,
         edges_per_node=edges / nodes,
         model=model_digest(model),
+        first_layer=taps.first_layer.tap.layer.text,
+        first_norm=taps.first_layer.norm,
+        z_layer="" if z_tap is None else z_tap.layer.text,
+        z_is_output=z_tap is not None and z_tap.output,
+        z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
+        embedding=embedding,
     )
 
 
-def _some_edges(data: Data, seed: int) -> Tensor | None:
-    """Positions of enough edges for their quantiles, where there are many."""
-    edges = data.edge_index.size(1)
-    if edges <= MANY_EDGES:
+def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
+    """Positions of enough edges for their quantiles, where there are many; the same edges in every order."""
+    if data.edge_index.size(1) <= MANY_EDGES:
         return None
-    chosen = torch.randint(edges, (MANY_EDGES,), generator=torch.Generator().manual_seed(seed))
-    return chosen.to(data.edge_index.device)
+    of_edges = edge_keys(keys, data.edge_index)
+    return (of_edges <= of_edges.kthvalue(MANY_EDGES).values).nonzero().view(-1)
 
 
 def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmend.errors import require
 
-__all__ = ["Moments", "class_moments", "mixture", "moments"]
+__all__ = ["Moments", "moments"]
 
 _FLOOR = 0.05  # of the mean standard deviation: the least that a column counts with
 _TINY = 1e-12  # the least mean standard deviation
@@ -51,17 +51,3 @@ def moments(h: Tensor) -> Moments:
     """The moments of the rows of a representation."""
     std, mean = torch.std_mean(h, dim=0, correction=0)
     return Moments(mean, std)
-
-
-def class_moments(h: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-    r"""First and second moments per class, :math:`\sum_i p_{ic} h_i / \sum_i p_{ic}` and the same of the squares."""
-    share = (probability / probability.sum(0).clamp(min=1e-12)).t()
-    return share @ h, share @ h.square()
-
-
-def mixture(first: Tensor, second: Tensor, shares: Tensor) -> Moments:
-    r"""The moments of a mixture of classes: :math:`\mu = \sum_c \pi_c m_c` and
-    :math:`\sigma^2 = \sum_c \pi_c m^{(2)}_c - \mu^2`.
-    """
-    mean = shares @ first
-    return Moments(mean, (shares @ second - mean.square()).clamp(min=0).sqrt())

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.cards.moments import Moments, mixture
+from graphmend.cards.moments import Moments
 from graphmend.cards.prototypes import Mix, Prototypes
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.frozen.embedding import Call, Tap
+from graphmend.frozen.first_layer import FirstLayer
+from graphmend.frozen.wiring import OwnEmbed, Taps
 from graphmend.io.files import digest, first_line, read_header, read_safetensors, write_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
@@ -35,8 +38,6 @@ class SourceCard:
         empty_rows: Share of the rows without any entry.
         first_mean: Mean of the first layer's output before any activation.
         first_std: Standard deviation of the same.
-        class_first: Its mean per predicted class.
-        class_second: The mean of its squares per predicted class.
         first_centres: The kinds of nodes in the first layer, see :mod:`graphmend.cards.prototypes`.
         first_reach: The distance from the nearest of them that 95 % of the held-out nodes have at most.
         rows_mean: Mean of the feature rows, projected to a few columns (:func:`graphmend.cards.rows.projected`).
@@ -61,6 +62,11 @@ class SourceCard:
         nodes: Nodes of the training graph.
         edges_per_node: Stored edges per node.
         model: Digest of the model's weights, the same in every floating-point type that holds them exactly.
+        first_layer: The module whose output is the first layer, as in ``convs.0``; ``convs.0#2`` is its second call.
+        first_norm: The batch normalisation that is given this output, if there is one.
+        z_layer: The module whose input is the embedding; empty if the model has an ``embed`` method of its own.
+        z_is_output: Whether the embedding is the output of that module instead.
+        z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
     """
 
@@ -72,8 +78,6 @@ class SourceCard:
     empty_rows: float
     first_mean: Tensor
     first_std: Tensor
-    class_first: Tensor
-    class_second: Tensor
     first_centres: Tensor
     first_reach: float
     rows_mean: Tensor
@@ -97,7 +101,20 @@ class SourceCard:
     nodes: int
     edges_per_node: float
     model: str
+    first_layer: str
+    first_norm: str | None
+    z_layer: str
+    z_is_output: bool
+    z_tail: list[str]
     embedding: str | None = None
+
+    @property
+    def taps(self) -> Taps:
+        """Where the first layer and the embedding come from in the model, on every graph."""
+        first_layer = FirstLayer(Tap(Call.of(self.first_layer), output=True), self.first_norm)
+        tail = tuple(Call.of(call) for call in self.z_tail)
+        own = self.z_layer == ""
+        return Taps(first_layer, OwnEmbed() if own else Tap(Call.of(self.z_layer), self.z_is_output, tail))
 
     @property
     def first(self) -> Moments:
@@ -126,10 +143,6 @@ class SourceCard:
     def homophily(self) -> float:
         """The share of edges between nodes of the same predicted class."""
         return float(self.pairs.diagonal().sum())
-
-    def expected(self, shares: Tensor) -> Moments:
-        """The moments of the first layer if only the class shares were others."""
-        return mixture(self.class_first, self.class_second, shares)
 
     def nearest_class(self, z: Tensor) -> Tensor:
         """The class whose centroid is nearest to each row of an embedding."""
@@ -181,6 +194,21 @@ class SourceCard:
             "the source card belongs to another model, or this one was trained further; "
             "make a new one with graphmend.card(model, train_data)",
         )
+        missing = self._missing_in(getattr(model, "_orig_mod", model))
+        require(
+            not missing,
+            f"the source card was made with {listed(missing)}, which the model no longer has; "
+            "make a new one with graphmend.card(model, train_data)",
+        )
+
+    def _missing_in(self, model: nn.Module) -> list[str]:
+        """What the first layer and the embedding come from and the model has not."""
+        calls = [self.first_layer, *self.z_tail, *([self.z_layer] if self.z_layer else [])]
+        names = [Call.of(call).name for call in calls] + ([] if self.first_norm is None else [self.first_norm])
+        modules = dict(model.named_modules())
+        missing = [f"the module {name!r}" for name in dict.fromkeys(names) if name not in modules]
+        has_embed = self.z_layer != "" or callable(getattr(model, "embed", None))
+        return missing if has_embed else [*missing, "an embed method"]
 
     def summary(self) -> str:
         """What the card holds, one line each."""
@@ -189,7 +217,7 @@ class SourceCard:
             (
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
                 f"{self.prior.numel()} classes ({4 * size / 1024:.0f} kB, no rows of the training graph)",
-                f"first layer: {self.first_mean.numel()} units, noise level {self.noise:.3f} "
+                f"first layer: {self.first_layer}, {self.first_mean.numel()} units, noise level {self.noise:.3f} "
                 f"(for graphs of {self.noise_nodes} nodes or more)",
                 f"predicted classes: {', '.join(f'{100 * float(p):.0f} %' for p in self.prior)}; "
                 f"temperature {self.temperature:.2f}",
@@ -226,10 +254,14 @@ class SourceCard:
             "Tensor": (Tensor,),
             "float": (int, float),
             "int": (int,),
+            "bool": (bool,),
             "str": (str,),
+            "list[str]": (list,),
             "str | None": (str, type(None)),
         }
         wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
+        if not wrong and not all(type(call) is str for call in self.z_tail):
+            wrong = ["z_tail"]
         if wrong:
             return wrong
         columns, units, z = (t.numel() for t in (self.column_mean, self.first_mean, self.z_mean))
@@ -238,7 +270,6 @@ class SourceCard:
             **dict.fromkeys(("column_mean", "column_min", "column_max"), (columns,)),
             **dict.fromkeys(("row_low", "row_high"), (rows,)),
             **dict.fromkeys(("first_mean", "first_std"), (units,)),
-            **dict.fromkeys(("class_first", "class_second"), (classes, units)),
             **dict.fromkeys(("z_mean", "z_std"), (z,)),
             **dict.fromkeys(("rows_mean", "rows_std"), (self.rows_mean.numel(),)),
             **{"first_centres": (*self.first_centres.shape[:1], units), "z_centres": (*self.z_centres.shape[:1], z)},

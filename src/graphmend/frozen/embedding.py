@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,17 @@ class Call(NamedTuple):
 
     name: str
     turn: int
+
+    @property
+    def text(self) -> str:
+        """The name, followed by the turn unless it is the first."""
+        return self.name if self.turn == 1 and "#" not in self.name else f"{self.name}#{self.turn}"
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The call with this text."""
+        name, mark, turn = text.rpartition("#")
+        return cls(name, int(turn)) if mark and turn.isdecimal() else cls(text, 1)
 
 
 class _Traced(NamedTuple):

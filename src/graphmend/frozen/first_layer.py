@@ -38,12 +38,10 @@ class FirstLayer:
     Args:
         tap: Takes it from a running model.
         norm: Name of the batch normalisation that is given it, if there is one.
-        is_sure: Whether the trials said something: the output follows the features, and some output follows the edges.
     """
 
     tap: Tap
     norm: str | None = None
-    is_sure: bool = True
 
 
 class _Output(NamedTuple):
@@ -101,8 +99,7 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
         require_visible_layers(model, "its first layer")
         raise GraphMendError(_nothing_found(model, x))
     norms = [c for c in first if isinstance(first[c].module, _BatchNorm) and _same(first[c].input, first[chosen].value)]
-    is_sure = len(reacting) > 0 and follows(chosen) and _varies(first[chosen].value)
-    return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None, is_sure)
+    return FirstLayer(Tap(chosen, output=True), norms[0].name if norms else None)
 
 
 def _chosen(affine: list[Call], reacting: list[Call], outputs: dict[Call, _Output]) -> Call | None:

@@ -28,9 +28,9 @@ from graphmend.frozen.embedding import Tap
 from graphmend.frozen.failures import failures_named
 from graphmend.frozen.restore import frozen_model, plain, untouched_rng
 from graphmend.frozen.trials import Trials
-from graphmend.frozen.wiring import signature, wiring_of
+from graphmend.frozen.wiring import Taps, signature, wiring_of
 from graphmend.graph.checks import check_structure
-from graphmend.graph.edits import with_more_edges
+from graphmend.graph.edits import canonical, with_more_edges
 
 __all__ = ["FrozenGNN"]
 
@@ -52,6 +52,7 @@ class FrozenGNN:
             node-level input of the last layer that runs.
         seed: For models that draw random numbers even in eval mode.
         mode: ``"eager"`` runs every view by itself.
+        taps: Where the first layer and Z come from, see :attr:`taps`; by default they are found on this graph.
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -62,7 +63,14 @@ class FrozenGNN:
     """
 
     def __init__(
-        self, model: nn.Module, data: Data, *, embedding: str | None = None, seed: int = 0, mode: str = "auto"
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        embedding: str | None = None,
+        seed: int = 0,
+        mode: str = "auto",
+        taps: Taps | None = None,
     ) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -80,6 +88,7 @@ class FrozenGNN:
         self._data = plain(data)
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
+        self._given_taps = taps
         self._stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -91,9 +100,10 @@ class FrozenGNN:
             stack.enter_context(untouched_rng(self._seed))
             stack.enter_context(frozen_model(self.module))
             stack.enter_context(caching())
+            taps = self._given_taps
             self.signature = signature(self.module, self._data, self._embedding)
             self._wiring = wiring_of(self.module, self.signature)
-            self._trials = Trials(self, self.module, self._data, self._wiring, self._embedding, self._seed)
+            self._trials = Trials(self, self.module, self._data, self._wiring, self._embedding, self._seed, taps)
             self._trials.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
                 self._trials.embedding()
@@ -128,6 +138,24 @@ class FrozenGNN:
         forward, source = self._caller(), self._trials.first_layer()
         with failures_named(self.module, self._data):
             return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
+
+    @property
+    def taps(self) -> Taps:
+        """Where the first layer and Z come from: what was given, or what is found on this graph alone.
+
+        Once somebody has asked, this is where :meth:`first_layer` and :meth:`embed` take them from.
+        """
+        self._caller()
+        return self._trials.taps()
+
+    @property
+    def node_keys(self) -> Tensor:
+        """A number for each node of the graph that does not depend on the numbering, to break ties by."""
+        return self._trials.keys
+
+    def canonical(self, data: Data) -> Data:
+        """A copy of the graph, which may have been changed since, in an order that does not depend on the numbering."""
+        return canonical(data, self.node_keys)
 
     @property
     def first_map(self) -> Tensor:

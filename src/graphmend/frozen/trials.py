@@ -1,6 +1,8 @@
 """Trial runs of a model nobody has seen before, on a few nodes of its graph wherever that works.
 
-Each trial runs once; its result is kept in the model's ``Wiring``, unless the features are the same at all nodes.
+Each trial runs once; its result is kept in the model's ``Wiring``, unless the features are the same at all nodes. The
+first layer is looked for on each graph anew, so that what is found does not depend on the graphs that came before; a
+source card says where it was on the training graph.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from graphmend.frozen.failures import cannot_run, failures_named, first_line
 from graphmend.frozen.first_layer import FirstLayer, find_first_layer, response_of_mean
 from graphmend.frozen.restore import untouched_rng
 from graphmend.frozen.scripted import is_scripted
-from graphmend.frozen.wiring import OwnEmbed, Wiring
+from graphmend.frozen.wiring import OwnEmbed, Taps, Wiring
+from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import sample, without_edges
 
 if TYPE_CHECKING:
@@ -53,13 +56,23 @@ class Trials:
         wiring: Where results are kept.
         embedding: Name of the module whose output is Z, if the user chose one.
         seed: Seed of the edges that are dropped.
+        taps: Where its first layer and Z come from, if that is known.
     """
 
     def __init__(
-        self, frozen: FrozenGNN, model: nn.Module, data: Data, wiring: Wiring, embedding: str | None, seed: int
+        self,
+        frozen: FrozenGNN,
+        model: nn.Module,
+        data: Data,
+        wiring: Wiring,
+        embedding: str | None,
+        seed: int,
+        taps: Taps | None = None,
     ) -> None:
         self.frozen, self.model, self.whole, self.wiring = frozen, model, data, wiring
         self._embedding, self._seed = embedding, seed
+        self._taps = taps
+        self._first_layer: FirstLayer | None = None
         self._small: Data | None = None
         self._way: Way | None = None
         self._own = Wiring()  # for findings about this graph only
@@ -68,8 +81,13 @@ class Trials:
     def data(self) -> Data:
         """The graph that trials run on."""
         if self._small is None:
-            self._small = sample(self.whole) if self.wiring.runs_on_sample else self.whole
+            self._small = sample(self.whole, self.keys) if self.wiring.runs_on_sample else self.whole
         return self._small
+
+    @functools.cached_property
+    def keys(self) -> Tensor:
+        """A number for each node that does not depend on the numbering."""
+        return node_keys(self.whole.x, self.whole.edge_index)
 
     @property
     def _half(self) -> Tensor:
@@ -100,7 +118,7 @@ class Trials:
 
     def _run_for_the_first_time(self) -> None:
         try:
-            self.wiring.written = self._written_attributes(self.forward, sample(self.whole))
+            self.wiring.written = self._written_attributes(self.forward, sample(self.whole, self.keys))
             self.wiring.runs_on_sample = True
         except Exception as error:  # a model for this very graph, or one that does not run
             _LOG.debug("no trials on a sample: %s", first_line(error))
@@ -212,12 +230,23 @@ class Trials:
 
     def embedding(self) -> OwnEmbed | Tap:
         """Where Z comes from."""
+        if self._taps is not None:
+            return self._taps.embedding
         known = self.wiring if self.wiring.embedding is not None else self._findings
         if known.embedding is None:
-            with untouched_rng(self._seed), failures_named(self.model, self.data):
-                own = self._embedding is None and self._has_own_embed()
-                known.embedding = OwnEmbed() if own else self._find_tap()
+            known.embedding = self._find_embedding()
         return known.embedding
+
+    def taps(self) -> Taps:
+        """Where the first layer and Z come from, found on this graph alone, whatever earlier ones have shown."""
+        if self._taps is None:
+            self._taps = Taps(self.first_layer(), self._find_embedding())
+        return self._taps
+
+    def _find_embedding(self) -> OwnEmbed | Tap:
+        with untouched_rng(self._seed), failures_named(self.model, self.data):
+            own = self._embedding is None and self._has_own_embed()
+            return OwnEmbed() if own else self._find_tap()
 
     def _has_own_embed(self) -> bool:
         """Whether the model has an ``embed`` method that can be called like the model."""
@@ -262,9 +291,13 @@ class Trials:
 
     def first_layer(self) -> FirstLayer:
         """Where the first pre-activation comes from."""
-        known = self.wiring.first_layer or self._own.first_layer
-        if known is not None:
-            return known
+        if self._taps is not None:
+            return self._taps.first_layer
+        if self._first_layer is None:
+            self._first_layer = self._find_first_layer()
+        return self._first_layer
+
+    def _find_first_layer(self) -> FirstLayer:
         graphs = {True: self.data, False: without_edges(self.data, self._half)}
 
         def run(x: Tensor, with_all_edges: bool) -> Any:
@@ -273,10 +306,7 @@ class Trials:
             return self.forward(self.frozen.fresh(graph))
 
         with untouched_rng(self._seed), failures_named(self.model, self.data):
-            found = find_first_layer(self.model, run, self.data.x)
-        findings = self._findings if found.is_sure else self._own
-        findings.first_layer = found
-        return found
+            return find_first_layer(self.model, run, self.data.x)
 
     def first_map(self, whole: Data) -> Tensor:
         """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
@@ -284,7 +314,7 @@ class Trials:
         Args:
             whole: The graph, which may have been changed since the trials were made.
         """
-        data = sample(whole) if self.wiring.runs_on_sample else whole
+        data = sample(whole, self.keys) if self.wiring.runs_on_sample else whole
         with untouched_rng(self._seed), self.frozen.on(data):
             return response_of_mean(lambda x: self.frozen.first_layer(x, data.edge_index), data.x)
 

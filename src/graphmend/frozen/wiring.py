@@ -21,13 +21,26 @@ from graphmend.frozen.edge_weights import Way
 from graphmend.frozen.embedding import Tap
 from graphmend.frozen.first_layer import FirstLayer
 
-__all__ = ["OwnEmbed", "Wiring", "signature", "wiring_of"]
+__all__ = ["OwnEmbed", "Taps", "Wiring", "signature", "wiring_of"]
 
 _FEW = 8  # entries of a list or tuple that are looked at
 
 
 class OwnEmbed:
     """Z comes from the model's own ``embed`` method."""
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Where a model's first layer and its Z come from, so that they are the same on every graph.
+
+    Args:
+        first_layer: Where the first pre-activation comes from.
+        embedding: Where Z comes from.
+    """
+
+    first_layer: FirstLayer
+    embedding: OwnEmbed | Tap
 
 
 @dataclass
@@ -40,7 +53,6 @@ class Wiring:
     way: Way | None = None  #: how its edges get weights
     reads_weights: bool | None = None  #: whether a graph's ``edge_weight`` does what presences do
     embedding: OwnEmbed | Tap | None = None  #: where Z comes from
-    first_layer: FirstLayer | None = None  #: where the first pre-activation comes from
     takes_shared_features: bool | None = None
     stacks_views: bool | None = None  #: whether several views can go through it as one graph
     numbers_of_views: set[int] = field(default_factory=set)  #: how many went through it so far

@@ -139,9 +139,9 @@ class AddedEdges:
 
         An attack spends each edge where it turns a decision; edges that come at random turn those that are open anyway.
         """
-        confidence = self.before.probability.amax(1)
+        confidence: Tensor = self.before.probability.amax(1)
         flips = (self.before.classes != self.after.classes) & (confidence > confidence.median())
-        share, cut = float(flips.double().mean()), self.number / self.case.data.edge_index.size(1)
+        share, cut = float(flips.double().mean()), float(self.number / self.case.data.edge_index.size(1))
         return share / max(cut * self.excess, _TINY)
 
     @property
@@ -207,8 +207,8 @@ class ShiftedFeatures:
     @property
     def flips_of_chance(self) -> float:
         """The share of the predictions that flip, as a share of what predictions at random would flip."""
-        flips = (self.before.classes != self.after.classes).double().mean()
-        return float(flips) / (1 - 1 / self.case.card.prior.numel())
+        flips = float((self.before.classes != self.after.classes).double().mean())
+        return flips / (1 - 1 / self.case.card.prior.numel())
 
     @property
     def rise_of_agreement(self) -> float:

@@ -10,30 +10,46 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["edge_keys", "node_keys", "row_keys"]
+__all__ = ["edge_keys", "node_keys", "row_keys", "typical_size"]
 
+STEPS = 2**20  # of the size of a typical row, by which rows are told apart
 ROUNDS = 2  # how far, in hops, a node's key looks
-_BLOCK = 4_000_000  # numbers at a time, so that no copy as large as the features is made
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BLOCK = 250_000  # numbers at a time, few enough to stay in the cache
 _FACTORS = (-7046029254386353131, -4417276706812531889, -8796714831421723037)  # odd, their bits look random
 
 
 @torch.no_grad()
-def row_keys(x: Tensor) -> Tensor:
-    """A number for each row, the same for equal rows; ``(rows,)`` of 64-bit integers."""
+def row_keys(x: Tensor, unit: Tensor | None = None) -> Tensor:
+    """A number for each row, the same for equal rows and in every unit; ``(rows,)`` of 64-bit integers.
+
+    Args:
+        x: The rows.
+        unit: The :func:`typical_size` that tells rows apart, if it is not theirs.
+    """
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(2**62), 2**62, (x.size(1),), generator=generator, dtype=torch.int64) * 2 + 1
     factors = factors.to(x.device)
+    unit = typical_size(x) if unit is None else unit
     blocks = torch.split(x.detach(), max(1, _BLOCK // max(1, x.size(1))))
-    # adding zero turns -0.0 into 0.0, which is the same number with other bits
-    sums = [((block + 0.0).view(_WHOLE[x.element_size()]).long() * factors).sum(1) for block in blocks]
-    return _mixed(torch.cat(sums))
+    return _mixed(torch.cat([(_in_steps(block, unit) * factors).sum(1) for block in blocks]))
+
+
+def typical_size(*features: Tensor) -> Tensor:
+    """The largest number of a typical row that is not empty."""
+    largest = torch.cat([x.detach().abs().amax(1) for x in features])
+    return largest[largest > 0].median() if bool((largest > 0).any()) else largest.new_ones(())
+
+
+def _in_steps(x: Tensor, unit: Tensor) -> Tensor:
+    """Features as whole numbers of small steps, the same in every unit but for the last digit."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return (x.to(wide) / unit.to(wide) * STEPS).round_().clamp_(-(2.0**62), 2.0**62).long()
 
 
 @torch.no_grad()
-def node_keys(x: Tensor, edge_index: Tensor) -> Tensor:
+def node_keys(x: Tensor, edge_index: Tensor, unit: Tensor | None = None) -> Tensor:
     """A number for each node that its row and those around it decide (Weisfeiler and Leman's colours)."""
-    keys = row_keys(x)
+    keys = row_keys(x, unit)
     source, target = edge_index
     for _ in range(ROUNDS):
         around = torch.zeros_like(keys)

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
+from graphmend.graph.canonical import edge_keys
 from graphmend.graph.pieces import may_be_edge_level, regroup
 from graphmend.graph.sequences import edge_sequences, lengthened, selected
 
 __all__ = [
     "attributes_of_added",
+    "canonical",
     "edge_attribute_names",
     "edge_attributes",
     "reordered",
@@ -124,29 +126,66 @@ def with_more_edges(data: Data, edge_index: Tensor) -> Data:
     return out
 
 
-def sample(data: Data) -> Data:
-    """A small graph like ``data``, to try a model on: the ends of a few random edges and all edges between them."""
-    edges = data.edge_index.size(1)
-    if edges <= SAMPLE_EDGES:
-        return data
-    generator = torch.Generator().manual_seed(0)
-    chosen = torch.randint(edges, (SAMPLE_EDGES,), generator=generator).to(data.edge_index.device)
+def sample(data: Data, keys: Tensor) -> Data:
+    """A small graph like ``data``, to try a model on: the ends of a few edges and all edges between them.
+
+    Which edges these are, and the order in which their ends come, does not depend on the numbering of the nodes.
+
+    Args:
+        data: The graph.
+        keys: A number for each node, from :func:`graphmend.graph.canonical.node_keys`.
+    """
+    if data.edge_index.size(1) <= SAMPLE_EDGES:
+        return canonical(data, keys)
+    of_edges = edge_keys(keys, data.edge_index)
+    lowest = of_edges.topk(min(2 * SAMPLE_EDGES, of_edges.numel()), largest=False)
+    last = torch.unique(lowest.values)[:SAMPLE_EDGES][-1]  # both directions of an edge have one key
     nodes = torch.zeros(data.x.size(0), dtype=torch.bool, device=data.edge_index.device)
-    nodes[data.edge_index[:, chosen].reshape(-1)] = True
+    nodes[data.edge_index[:, lowest.indices[lowest.values <= last]].reshape(-1)] = True
     source, target = data.edge_index
-    nodes[source[source == target][:1]] = True  # a self-loop, if there are any
-    return subgraph(data, nodes)
+    loops = source[source == target]
+    if loops.numel():  # a self-loop, if there are any
+        nodes[loops[keys[loops].argmin()]] = True
+    return canonical(data, keys, nodes)
+
+
+def canonical(data: Data, keys: Tensor, nodes: Tensor | None = None) -> Data:
+    """A copy of ``data`` whose nodes are sorted by their keys, and its edges by their ends.
+
+    Edges stay in their order if they have attributes that are no tensors.
+
+    Args:
+        data: The graph.
+        keys: A number for each node, from :func:`graphmend.graph.canonical.node_keys`.
+        nodes: The nodes to take, as a mask; all of them when ``None``.
+    """
+    order = keys.argsort() if nodes is None else nodes.nonzero().view(-1)[keys[nodes].argsort()]
+    batch = data.get("batch")
+    if isinstance(batch, Tensor) and batch.shape == keys.shape:  # the nodes of a graph stay side by side
+        order = order[batch[order].argsort(stable=True)]
+    out = subgraph(data, order)
+    if edge_sequences(data):
+        return out
+    source, target = out.edge_index
+    return reordered(out, (source * out.x.size(0) + target).argsort(stable=True))
 
 
 def subgraph(data: Data, nodes: Tensor) -> Data:
-    """The subgraph of the nodes in a mask; PyG's own takes lists and tensors, but no arrays."""
+    """The subgraph of some nodes, given as a mask or in the order they are to have.
+
+    PyG's own takes lists and tensors, but no arrays.
+    """
     plain, number = copy.copy(data), data.x.size(0)
     arrays = {name: value for name, value in data.to_dict().items() if isinstance(value, np.ndarray)}
     for name in arrays:
         del plain[name]
     out, kept = plain.subgraph(nodes), nodes.cpu().numpy()
+    if not arrays:
+        return out
+    inside = torch.zeros(number, dtype=torch.bool, device=nodes.device)
+    inside[nodes] = True
     source, target = data.edge_index
-    sequences, edges = edge_sequences(data), (nodes[source] & nodes[target]).cpu().numpy()
+    sequences, edges = edge_sequences(data), (inside[source] & inside[target]).cpu().numpy()
     for name, value in arrays.items():
         of_edges, of_nodes = name in sequences, value.shape[:1] == (number,)
         out[name] = value[edges] if of_edges else value[kept] if of_nodes else value

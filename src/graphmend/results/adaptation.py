@@ -171,7 +171,7 @@ class Adaptation:
         number = whole_number("number", number, 1)
         if self.alternative is None:
             return torch.empty(0, dtype=torch.long, device=self.logits.device)
-        return nodes_to_ask(*self._old_and_new(self.alternative), number)
+        return nodes_to_ask(*self._old_and_new(self.alternative), number, self.alternative.keys)
 
     def decide(self, labels: Mapping[int, int] | Tensor) -> Adaptation:
         """Settle with a few labels whether the proposed change is applied; see :mod:`graphmend.results.questions`.
@@ -193,7 +193,8 @@ class Adaptation:
             fits = len(nodes) == len(values)
             require(fits, f"there are {len(nodes)} questions but {len(values)} labels; give one per question")
             known = dict(zip(nodes, values, strict=True))
-        asked = [node for node in nodes_to_ask(old, new, old.numel()).tolist() if node in known]
+        order = nodes_to_ask(old, new, old.numel(), self.alternative.keys)
+        asked = [node for node in order.tolist() if node in known]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
         classes = 2 if self.logits.dim() == 1 else max(2, self.logits.size(1))
         result = poll(old[asked], new[asked], [class_number(known[node], classes) for node in asked])
@@ -216,7 +217,7 @@ class Adaptation:
         )
         if not is_other:
             return replace(self, verdict=verdict)
-        own = Alternative(self.logits, self.patch, not other.is_change, menders)
+        own = Alternative(self.logits, self.patch, other.keys, not other.is_change, menders)
         data = other.patch.apply(self.patch.revert(self.data))
         return replace(self, data=data, logits=other.logits, patch=other.patch, verdict=verdict, alternative=own)
 

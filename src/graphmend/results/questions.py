@@ -32,12 +32,14 @@ class Alternative:
     Args:
         logits: The model's output on it.
         patch: The change from the caller's graph to it.
+        keys: A number for each node that does not depend on the numbering, by which it is decided whom to ask about.
         is_change: Whether it has the change that was considered, and the one that was returned has not.
         menders: Names of the menders that led to it.
     """
 
     logits: Tensor
     patch: Patch
+    keys: Tensor
     is_change: bool
     menders: tuple[str, ...] = ()
 
@@ -105,8 +107,14 @@ def class_number(label: Any, classes: int) -> int:
     return number
 
 
-def nodes_to_ask(old: Tensor, new: Tensor, number: int) -> Tensor:
-    """At most so many of the nodes with different predictions, in a random order that is always the same."""
+def nodes_to_ask(old: Tensor, new: Tensor, number: int, keys: Tensor) -> Tensor:
+    """At most so many of the nodes with different predictions, in the order of their keys.
+
+    Args:
+        old: The old predictions.
+        new: The new predictions.
+        number: How many nodes at most.
+        keys: A number for each node that looks random, see :func:`graphmend.graph.canonical.node_keys`.
+    """
     flipped = (old != new).nonzero().view(-1)
-    order = torch.randperm(flipped.numel(), generator=torch.Generator().manual_seed(0))[:number]
-    return flipped[order.to(flipped.device)]
+    return flipped[keys[flipped].argsort()[:number]]
