@@ -69,6 +69,11 @@ def test_columns_that_hardly_vary_count_little() -> None:
     assert bool((still.unit > 0).all()) and still.distance(still) == 0.0, "a constant representation"
 
 
+ROWS = torch.tensor(
+    [[0.0, 0.0, 0.0], [1.0, 0.0, -2.0], [0.5, 0.5, 0.5], [-30.0, 0.0, 0.0], [0.0, 1e-20, 0.0]], dtype=torch.float64
+)
+
+
 @pytest.mark.parametrize("bounded", [True, False])
 def test_row_statistics(bounded: bool) -> None:
     low, high = torch.tensor([-1.0, -1.0, -1.0]).double(), torch.tensor([1.0, 0.4, 1.0]).double()
