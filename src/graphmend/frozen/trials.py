@@ -314,7 +314,10 @@ class Trials:
         Args:
             whole: The graph, which may have been changed since the trials were made.
         """
-        data = sample(whole, self.keys) if self.wiring.runs_on_sample else whole
+        if whole is self.whole:
+            data = self.data
+        else:
+            data = sample(whole, self.keys) if self.wiring.runs_on_sample else whole
         with untouched_rng(self._seed), self.frozen.on(data):
             return response_of_mean(lambda x: self.frozen.first_layer(x, data.edge_index), data.x)
 

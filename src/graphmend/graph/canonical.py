@@ -62,7 +62,7 @@ def node_keys(x: Tensor, edge_index: Tensor, unit: Tensor | None = None) -> Tens
 def edge_keys(keys: Tensor, edge_index: Tensor) -> Tensor:
     """A number for each edge from the keys of its ends, the same in both directions."""
     source, target = (keys.index_select(0, end) for end in edge_index)
-    return _mixed(_mixed(source) + _mixed(target))
+    return _mixed(source + target)
 
 
 def _mixed(keys: Tensor) -> Tensor:
