@@ -44,7 +44,7 @@ def evidence(model: nn.Module, data: Data, card: SourceCard, seed: int = 0) -> t
         card: The model's source card.
         seed: Seed of everything random.
     """
-    with FrozenGNN(model, data, seed=seed) as frozen:
+    with FrozenGNN(model, data, seed=seed, taps=card.taps) as frozen:
         generator = torch.Generator(device=data.x.device).manual_seed(seed)
         task = Task(model, data, Limits(), seed, generator, History(data.x.device, None, False), "auto", card)
         task.frozen = frozen
