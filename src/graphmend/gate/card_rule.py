@@ -24,6 +24,7 @@ __all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
 Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: what tells trouble, and what tells that the remedy is right
 
 _MIX = "other shares of the kinds of nodes that the model knows explain the shift, which is no fault"
+_UNKNOWN = "aligning would not bring the nodes back to what the model has seen"
 COLUMNS = (
     at_most(
         "unseen_columns",
@@ -101,12 +102,8 @@ FEATURES: Rule = (
             "unexplained_first", 0.4, "share of the first layer's shift that no mix of known nodes explains", _MIX
         ),
         at_least("unexplained_z", 0.2, "share of the embedding's shift that no mix of known nodes explains", _MIX),
-        at_most(
-            "still_unknown",
-            0.35,
-            "share of nodes unlike any known one after aligning",
-            "aligning would not bring the nodes back to what the model has seen",
-        ),
+        at_most("still_unknown", 0.35, "share of nodes unlike any known one after aligning", _UNKNOWN),
+        at_most("more_unknown", 0.05, "rise of the share of nodes unlike any known one", _UNKNOWN),
         at_most(
             "flips_of_chance",
             1.0,

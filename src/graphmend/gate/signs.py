@@ -205,6 +205,11 @@ class ShiftedFeatures:
         return self.after.first_mix.outside
 
     @property
+    def more_unknown(self) -> float:
+        """By how much that share rises."""
+        return self.still_unknown - self.before.first_mix.outside
+
+    @property
     def flips_of_chance(self) -> float:
         """The share of the predictions that flip, as a share of what predictions at random would flip."""
         flips = float((self.before.classes != self.after.classes).double().mean())
