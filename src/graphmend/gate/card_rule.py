@@ -87,7 +87,7 @@ FEATURES: Rule = (
             4.0,
             "shift of the first layer, in units of its noise",
             "nothing is broken that the gate knows of; the first layer has moved by {value:.1f} times the noise of the "
-            "training graph, which is usual",
+            "training graph, and a fault moves it by {limit:.0f} or more",
         ),
     ),
     (
@@ -134,29 +134,23 @@ def with_card(task: Task, card: SourceCard, log: Log) -> tuple[Sequence[Step], T
     if doubt is not None:
         return [Step("", doubt)], start.logits
     broken = BrokenRows(case, before)
-    rows = _step("impute", ROWS, broken, log, "{0.number} broken feature rows were repaired from their neighbours")
+    rows = _step("impute", ROWS, broken, log)
     x = None
     if rows.is_made and rows.change is not None and rows.change.x is not None:
         x, before = rows.change.x, broken.after
         case = case.with_features(x)
     elif rows.reason:
         return [rows], start.logits  # among broken rows nothing else can be told
-    edges = _step("purify", EDGES, AddedEdges(case, before, x), log, _CUT)
-    features = (
-        Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log, _ALIGNED)
-    )
+    edges = _step("purify", EDGES, AddedEdges(case, before, x), log)
+    features = Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log)
     return [rows, edges, features], start.logits
 
 
-_CUT = "{0.excess:.0%} of the edges are in excess of those in training; the worst of them, {0.number}, were cut"
-_ALIGNED = "the first layer had shifted by {0.shift:.0f} times the noise of the training graph and was aligned with it"
-
-
-def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log, done: str) -> Step:
+def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log) -> Step:
     """Is there trouble, and is the remedy right?"""
     trouble, remedy = rule
     nothing = first_doubt(trouble, signs, log)
     if nothing is not None:
         return Step(mender, nothing)
     doubt = first_doubt(remedy, signs, log)
-    return Step(mender, done.format(signs) if doubt is None else doubt, signs.change, doubt is None)
+    return Step(mender, signs.done if doubt is None else doubt, signs.change, doubt is None)
