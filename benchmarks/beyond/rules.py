@@ -85,11 +85,12 @@ class Table:
         broken, repaired = self._holds("", "rows", {}, parts=1), self._holds("", "rows", limits)
         out = np.where(repaired, CANDIDATES.index("rows"), 0)
         for state, mask in (("", ~broken), ("repaired ", repaired)):
+            mask = mask & self._holds(state, "columns", limits)
             edges = self._holds(state, "edges", limits)
             features = self._holds(state, "features", limits) & ~edges
             out = np.where(mask & edges, CANDIDATES.index(f"{state}purify"), out)
             out = np.where(mask & features, CANDIDATES.index(f"{state}align"), out)
-        return np.where(self._holds("", "columns", limits), out, 0)
+        return out
 
     def proposals(self) -> Array:
         """The positions of what the gate would ask about: what it does, or else the last remedy that it doubts."""
