@@ -22,11 +22,13 @@ from benchmarks.beyond.measure import measure
 from benchmarks.beyond.methods import names
 from benchmarks.beyond.models import BACKBONES
 from benchmarks.beyond.picture import picture
+from benchmarks.beyond.rows import read_rows
 from benchmarks.beyond.sources import HALVES, SETS, Source
 from benchmarks.beyond.suites import SUITES, chosen
 from benchmarks.beyond.tables import report
 from benchmarks.beyond.targets import KINDS
 from benchmarks.beyond.train import train
+from graphmend.io.files import write_bytes
 
 SOME = f"{', '.join(name for name in SETS if name not in HALVES)}, half-<graph>-<way>-<side>[-all]"
 
@@ -57,7 +59,9 @@ def main() -> None:
     elif arguments.command == "tables":
         print(report(arguments.out, arguments.methods), end="")
     elif arguments.command == "picture":
-        print(picture(arguments.out, arguments.methods))
+        path = arguments.out / "cells.png"
+        write_bytes(path, picture(read_rows(arguments.out), arguments.methods))
+        print(path)
 
 
 def _sources(arguments: argparse.Namespace) -> list[Source]:

@@ -6,16 +6,15 @@ Dots above the line are cells that gained, dots below it cells that were harmed.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.beyond.cells import HARM, Cell, cells_of, summary
-from benchmarks.beyond.methods import names, version_of
-from benchmarks.beyond.rows import read_rows
+from benchmarks.beyond.methods import names
+from benchmarks.beyond.rows import Row
 from benchmarks.beyond.targets import KINDS
 from graphmend.errors import require
-from graphmend.io.files import write_atomically
 
 __all__ = ["picture"]
 
@@ -36,11 +35,11 @@ COLOURS = dict(zip(KINDS, PALETTE, strict=True))
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 
 
-def picture(out: Path, methods: Sequence[str] | None = None) -> Path:
-    """Read the rows below ``out`` and write ``cells.png`` beside them.
+def picture(rows: Sequence[Row], methods: Sequence[str] | None = None) -> bytes:
+    """A picture of some rows, as PNG.
 
     Args:
-        out: The folder of the rows.
+        rows: The rows.
         methods: The methods that are shown; all but the identity when ``None``.
     """
     import matplotlib
@@ -49,9 +48,9 @@ def picture(out: Path, methods: Sequence[str] | None = None) -> Path:
     import matplotlib.pyplot as plt
 
     chosen = [name for name in methods or names() if name != "identity"]
-    cells = cells_of(read_rows(out, {name: version_of(name) for name in chosen}))
+    cells = cells_of(row for row in rows if row["method"] in chosen)
     shown = [name for name in chosen if any(cell.method == name for cell in cells)]
-    require(len(shown) > 0, f"there are no rows of {', '.join(chosen)} in {out / 'rows'}; measure first")
+    require(len(shown) > 0, f"there are no rows of {', '.join(chosen)}; measure first")
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     size = (4.2 * columns, 3.6 * lines + 0.6)
@@ -67,10 +66,10 @@ def picture(out: Path, methods: Sequence[str] | None = None) -> Path:
     kinds = [kind for kind in KINDS if any(cell.kind == kind for cell in cells)]
     handles = [plt.Line2D([], [], linestyle="", marker="o", markersize=5, color=COLOURS[kind]) for kind in kinds]
     figure.legend(handles, kinds, ncols=len(kinds), fontsize=8, frameon=False, loc="outside upper center")
-    path = out / "cells.png"
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150, format="png"))
+    file = io.BytesIO()
+    figure.savefig(file, dpi=150, format="png")
     plt.close(figure)
-    return path
+    return file.getvalue()
 
 
 def _panel(panel: Any, name: str, cells: Sequence[Cell]) -> None:

@@ -37,6 +37,7 @@ FREE: dict[tuple[str, str], tuple[float, ...]] = {  # what each limit may be whe
     ("features", "unexplained_first"): (0.3, 0.4, 0.5),
     ("features", "unexplained_z"): (0.1, 0.2, 0.3),
     ("features", "still_unknown"): (0.2, 0.35, 0.5),
+    ("features", "more_unknown"): (0.0, 0.05, 0.1),
     ("features", "rise_of_agreement"): (-0.08, -0.04, 0.0),
     ("features", "backing"): (0.05, 0.1, 0.2, 0.3),
 }
@@ -144,6 +145,7 @@ class Judged:
         here: What they do on the family.
         shipped: What the gate's own limits do on it.
         changes: What the chosen limits change on each graph of the family.
+        decisions: The candidates that they choose there.
     """
 
     family: str
@@ -152,6 +154,7 @@ class Judged:
     here: Outcome
     shipped: Outcome
     changes: Array
+    decisions: Array
 
 
 def left_out(table: Table) -> list[Judged]:
@@ -178,6 +181,7 @@ def left_out(table: Table) -> list[Judged]:
                 judged(changes[best][here], decisions[here]),
                 judged(table.changes({})[here], own[here]),
                 changes[best][here],
+                decisions[here],
             )
         )
     return out

@@ -15,22 +15,22 @@ from matplotlib.patches import FancyBboxPatch
 
 QUESTIONS = [
     (
-        "Have edges been added\nthat fit badly?",
-        "purify",
-        "cut the worst edges",
-        "confident predictions change,\nas after an attack",
-    ),
-    (
-        "Do single rows look like\nnothing seen in training?",
+        "Are there feature rows that a gap\nsets apart from all seen in training?",
         "impute",
-        "repair rows from neighbours",
-        "the first layer comes\ncloser to training",
+        "repair them from neighbours",
+        "the first layer comes no farther\nfrom where it was in training",
     ),
     (
-        "Has the first layer shifted\nbeyond its noise?",
+        "Same nodes as in training, but more\nedges whose ends do not fit?",
+        "purify",
+        "cut the worst of them",
+        "nothing else happened to the edges, and\nconfident predictions flip, as after an attack",
+    ),
+    (
+        "Has the first layer shifted\nfar beyond its noise?",
         "align",
         "restore its mean and spread",
-        "not explained by class shares;\nembeddings back the new predictions",
+        "no mix of known nodes explains it, the nodes\ncome back, embeddings back the predictions",
     ),
 ]
 BLUE, GREEN, GREY = "#1b6ca8", "#2a9d8f", "#6c757d"
@@ -72,7 +72,7 @@ def main() -> None:
     for x, title in (
         (1.5, "what kind of trouble?"),
         (5.0, "mender"),
-        (8.6, "kept only if … (otherwise the next question)"),
+        (8.6, "done only if … (otherwise it is a question for labels)"),
     ):
         axes.text(x, 5.85, title, ha="center", fontsize=10, color=GREY, style="italic")
     for line, (question, name, action, check) in enumerate(QUESTIONS):
@@ -84,8 +84,8 @@ def main() -> None:
         arrow(axes, (6.22, y + 0.52), (6.92, y + 0.52))
         below = y - 0.7 if line < 2 else 0.15
         arrow(axes, (1.5, y - 0.06), (1.5, below + 0.06))
-        axes.text(1.58, y - 0.35, "no", fontsize=8, color=GREY, va="center")
-    box(axes, 0.1, -0.6, 10.1, 0.75, "left alone: the graph is returned as it came, with the reason", GREY, 10)
+        axes.text(1.58, y - 0.35, "next", fontsize=8, color=GREY, va="center")
+    box(axes, 0.1, -0.6, 10.1, 0.75, "nothing done: the graph is returned as it came, with the reason and what to ask", GREY, 10)
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=150)
 
 

@@ -24,6 +24,7 @@ __all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
 Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: what tells trouble, and what tells that the remedy is right
 
 _MIX = "other shares of the kinds of nodes that the model knows explain the shift, which is no fault"
+_UNKNOWN = "aligning would not bring the nodes back to what the model has seen"
 COLUMNS = (
     at_most(
         "unseen_columns",
@@ -86,7 +87,7 @@ FEATURES: Rule = (
             4.0,
             "shift of the first layer, in units of its noise",
             "nothing is broken that the gate knows of; the first layer has moved by {value:.1f} times the noise of the "
-            "training graph, which is usual",
+            "training graph, and a fault moves it by {limit:.0f} or more",
         ),
     ),
     (
@@ -101,12 +102,8 @@ FEATURES: Rule = (
             "unexplained_first", 0.4, "share of the first layer's shift that no mix of known nodes explains", _MIX
         ),
         at_least("unexplained_z", 0.2, "share of the embedding's shift that no mix of known nodes explains", _MIX),
-        at_most(
-            "still_unknown",
-            0.35,
-            "share of nodes unlike any known one after aligning",
-            "aligning would not bring the nodes back to what the model has seen",
-        ),
+        at_most("still_unknown", 0.35, "share of nodes unlike any known one after aligning", _UNKNOWN),
+        at_most("more_unknown", 0.05, "rise of the share of nodes unlike any known one", _UNKNOWN),
         at_most(
             "flips_of_chance",
             1.0,
@@ -137,29 +134,23 @@ def with_card(task: Task, card: SourceCard, log: Log) -> tuple[Sequence[Step], T
     if doubt is not None:
         return [Step("", doubt)], start.logits
     broken = BrokenRows(case, before)
-    rows = _step("impute", ROWS, broken, log, "{0.number} broken feature rows were repaired from their neighbours")
+    rows = _step("impute", ROWS, broken, log)
     x = None
     if rows.is_made and rows.change is not None and rows.change.x is not None:
         x, before = rows.change.x, broken.after
         case = case.with_features(x)
     elif rows.reason:
         return [rows], start.logits  # among broken rows nothing else can be told
-    edges = _step("purify", EDGES, AddedEdges(case, before, x), log, _CUT)
-    features = (
-        Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log, _ALIGNED)
-    )
+    edges = _step("purify", EDGES, AddedEdges(case, before, x), log)
+    features = Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log)
     return [rows, edges, features], start.logits
 
 
-_CUT = "{0.excess:.0%} of the edges are in excess of those in training; the worst of them, {0.number}, were cut"
-_ALIGNED = "the first layer had shifted by {0.shift:.0f} times the noise of the training graph and was aligned with it"
-
-
-def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log, done: str) -> Step:
+def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log) -> Step:
     """Is there trouble, and is the remedy right?"""
     trouble, remedy = rule
     nothing = first_doubt(trouble, signs, log)
     if nothing is not None:
         return Step(mender, nothing)
     doubt = first_doubt(remedy, signs, log)
-    return Step(mender, done.format(signs) if doubt is None else doubt, signs.change, doubt is None)
+    return Step(mender, signs.done if doubt is None else doubt, signs.change, doubt is None)

@@ -26,7 +26,8 @@ class Check:
         limit: Its limit.
         above: Whether it has to be at least that, or at most.
         words: What is measured, for a person.
-        otherwise: What follows if it is not so; ``{value}`` is the number. Empty if that is no reason for anything.
+        otherwise: What follows if it is not so; ``{value}`` is the number, ``{limit}`` its limit. Empty if that is no
+            reason for anything.
     """
 
     sign: str
@@ -51,5 +52,5 @@ def first_doubt(checks: Iterable[Check], signs: object, log: Log) -> str | None:
     for check in checks:
         log.append(Evidence(check.words, float(getattr(signs, check.sign)), check.limit, check.above))
         if not log[-1].holds:
-            return check.otherwise.format(value=log[-1].value)
+            return check.otherwise.format(value=log[-1].value, limit=check.limit)
     return None

@@ -80,6 +80,12 @@ class BrokenRows:
         return shift(self.after) / max(shift(self.before), noise)
 
     @property
+    def done(self) -> str:
+        """What was done, for a person."""
+        rows = "row was repaired from its" if self.number == 1 else "rows were repaired from their"
+        return f"{self.number} broken feature {rows} neighbours"
+
+    @property
     def change(self) -> Change:
         """The repair."""
         return Change(self._x, logits=self.after.logits)
@@ -150,6 +156,12 @@ class AddedEdges:
         return backing(self.before, self.after)
 
     @property
+    def done(self) -> str:
+        """What was done, for a person."""
+        share = f"{self.excess:.0%} of the edges are in excess of those in training"
+        return f"{share}; the worst of them, {self.number}, were cut"
+
+    @property
     def change(self) -> Change:
         """The cut."""
         return Change(self.x, self.removed, logits=self.after.logits)
@@ -205,6 +217,11 @@ class ShiftedFeatures:
         return self.after.first_mix.outside
 
     @property
+    def more_unknown(self) -> float:
+        """By how much that share rises."""
+        return self.still_unknown - self.before.first_mix.outside
+
+    @property
     def flips_of_chance(self) -> float:
         """The share of the predictions that flip, as a share of what predictions at random would flip."""
         flips = float((self.before.classes != self.after.classes).double().mean())
@@ -219,6 +236,12 @@ class ShiftedFeatures:
     def backing(self) -> float:
         """How the centroids take sides at the nodes that flip."""
         return backing(self.before, self.after)
+
+    @property
+    def done(self) -> str:
+        """What was done, for a person."""
+        times = f"{self.shift:.0f} times the noise of the training graph"
+        return f"the first layer had shifted by {times} and was aligned with it"
 
     @property
     def change(self) -> Change:
