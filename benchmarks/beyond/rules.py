@@ -96,11 +96,16 @@ class Table:
         """The positions of what the gate would ask about: what it does, or else the last remedy that it doubts."""
         decisions, out = self.decisions({}), np.zeros(len(self.rows), dtype=int)
         broken, repaired = self._holds("", "rows", {}, parts=1), self._holds("", "rows", {})
+        out = np.where(broken & ~repaired & self._exists("rows"), CANDIDATES.index("rows"), out)
         for state, mask in (("", ~broken), ("repaired ", repaired)):
             for rule, candidate in (("edges", "purify"), ("features", "align")):
                 trouble = mask & self._holds(state, rule, {}, parts=1)
                 out = np.where(trouble, CANDIDATES.index(f"{state}{candidate}"), out)
+        out = np.where(self._holds("", "columns", {}), out, 0)  # otherwise nothing else is looked at
         return np.where(decisions > 0, decisions, out)
+
+    def _exists(self, candidate: str) -> Array:
+        return ~np.isnan(self.scores[:, CANDIDATES.index(candidate)])
 
     def changes(self, limits: Limits) -> Array:
         """What the rule changes about the score of each graph, in points."""

@@ -106,6 +106,25 @@ def test_a_single_entry_out_of_range_makes_no_row_abnormal() -> None:
     assert abnormal_rows(x, made).nonzero().view(-1).tolist() == [5], "unless it outgrows the row"
 
 
+@pytest.mark.parametrize("columns", [2, 3, 5, 8, 13])
+def test_few_columns_make_no_row_abnormal_but_do_not_hide_one(columns: int) -> None:
+    """One entry out of range is a third of a row of three, and yet every large graph has such rows."""
+    torch.manual_seed(0)
+    narrow: nn.Module = pyg.GCN(columns, 8, num_layers=2, out_channels=OUT).double()
+
+    def draw(seed: int, n: int) -> Data:
+        x = torch.randn(n, columns, generator=rng(seed), dtype=torch.float64)
+        return Data(x=x, edge_index=directed(n, seed, density=0.02))
+
+    made = card(narrow, draw(0, 100))
+    for seed in range(1, 6):
+        x = draw(seed, 1000).x
+        assert bool(((x < made.column_min) | (x > made.column_max)).any()), "otherwise nothing is tested"
+        assert not bool(abnormal_rows(x, made).any()) and not bool(abnormal_rows(1.3 * x, made).any())
+        broken = torch.arange(1000) % 10 == 3
+        assert torch.equal(abnormal_rows(torch.where(broken.unsqueeze(1), 1000.0 * x, x), made), broken)
+
+
 def slow_usual(values: list[float], least: float) -> tuple[float, float]:
     """The centre and the deviation of the shortest interval with half of the numbers."""
     ordered, half = sorted(values), len(values) // 2
@@ -149,7 +168,7 @@ def slow_abnormal(x: Tensor, made: SourceCard) -> list[bool]:
         reference = known if 2 * len(known) >= len(full) else full
         if not reference:
             continue
-        centre, deviation = slow_usual(reference, 0.05)
+        centre, deviation = slow_usual(reference, max(0.05, 1 / x.size(1)))
         for sign in (1, -1):
             distances = [max(0.0, sign * (v - centre) / deviation) for v in column]
             distances = [0.0 if is_empty else d for d, is_empty in zip(distances, empty, strict=True)]

@@ -22,6 +22,7 @@ from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
 from graphmend.cards.observation import observe, probabilities
+from graphmend.cards.prototypes import MOST_ROWS
 from graphmend.cards.source_card import FORMAT, model_digest, nearest_centroid
 from graphmend.frozen.embedding import Call
 from graphmend.io.files import write_safetensors
@@ -416,6 +417,35 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     write_safetensors(path, tensors, {"graphmend": json.dumps({"format": FORMAT, "numbers": {}})})
     with pytest.raises(GraphMendError, match="incomplete"):
         SourceCard.load(path)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_card_of_an_older_version_says_to_make_it_again(number: int, tmp_path: Path) -> None:
+    """Although its file is complete and its checksum is right: what the gate looks for now is not on it."""
+    path = saved(tmp_path)
+    numbers, tensors = SourceCard.load(path).parts()[1], load_file(path)
+    older = FORMAT.replace("3", str(number))
+    write_safetensors(path, tensors, {"graphmend": json.dumps({"format": older, "numbers": numbers})})
+    message = f"{path} is a source card of the format {older}, this version reads graphmend-card-3; make it again"
+    with pytest.raises(GraphMendError) as caught:
+        SourceCard.load(path)
+    assert str(caught.value) == message
+    write_safetensors(path, tensors, {"graphmend": json.dumps({"format": FORMAT, "numbers": numbers})})
+    SourceCard.load(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_card_is_small_even_where_there_are_many_columns(dtype: torch.dtype, tmp_path: Path) -> None:
+    """As many columns as Cora has, and as many nodes as the prototypes are found from."""
+    columns, nodes = 1433, MOST_ROWS
+    x = (torch.rand(nodes, columns, generator=rng(0)) < 0.01).to(dtype)
+    edge_index = torch.randint(nodes, (2, 4 * nodes), generator=rng(1))
+    torch.manual_seed(0)
+    model = build("gcn", columns, 32, 7, batch_norm=True).to(dtype)
+    made = card(model, Data(x=x, edge_index=edge_index))
+    assert made.first_centres.size(0) > 32 and made.z_centres.size(0) > 32, "otherwise its size is not tested"
+    made.save(tmp_path / "model.card")
+    assert (tmp_path / "model.card").stat().st_size < 100_000
 
 
 def test_a_card_that_has_changed_since_it_was_written_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import html.parser
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,12 +215,10 @@ def test_a_notebook_shows_text_as_text() -> None:
 
 def test_a_verdict_prints_its_evidence_line_by_line() -> None:
     evidence = (Evidence("shift", 2.5, 1.0, True), Evidence("flips", 0.25, 0.1, False))
-    lines = repr(Verdict("applied", (), "card", "applied: it helps", evidence)).splitlines()
-    assert lines == [
-        "Verdict(applied: it helps)",
-        "  shift 2.5 (holds: at least 1)",
-        "  flips 0.25 (fails: at most 0.1)",
-    ]
+    verdict = Verdict("applied", (), "card", "applied: it helps", evidence)
+    lines = ["Verdict(applied: it helps)", *(f"  {item}" for item in evidence)]
+    assert repr(verdict).splitlines() == lines
+    assert repr(replace(verdict, next_step="Look.")).splitlines() == [*lines, "  next: Look."]
 
 
 # ---------------------------------------------------------------- edges, and the version that was not returned

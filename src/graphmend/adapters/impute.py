@@ -79,11 +79,12 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
     empty = rows[:, 0] <= EMPTY_ROW
     unseen = (rows < card.row_low) | (rows > card.row_high)
     apart = torch.zeros_like(unseen)
+    least = max(LEAST_DEVIATION, 1 / x.size(1))  # of few columns, a single one sets no row apart
     for statistic, new, out in zip(rows.t(), unseen.t(), apart.t(), strict=True):
         known = statistic[~new & ~empty]
         reference = known if 2 * known.numel() >= int((~empty).sum()) else statistic[~empty]
         if reference.numel() > 0:
-            centre, deviation = usual(reference, LEAST_DEVIATION)
+            centre, deviation = usual(reference, least)
             distance = ((statistic - centre) / deviation).masked_fill(empty, 0.0)
             out |= set_apart(distance.clamp(min=0)) | set_apart((-distance).clamp(min=0))
     are_missing = float(empty.double().mean()) > EMPTY + EMPTY_FACTOR * card.empty_rows

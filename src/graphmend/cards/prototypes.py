@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.cluster.vq import kmeans2
 from torch import Tensor
 
 from graphmend.cards.rows import in_blocks, quantiles
@@ -78,6 +77,8 @@ def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int
         held_out: Which nodes the model was not trained on.
         seed: Seed of the grouping.
     """
+    from scipy.cluster.vq import kmeans2  # scipy.cluster changes the filters of warnings when it is imported
+
     rows = standard[order[:MOST_ROWS]].double().cpu().numpy()
     generator = np.random.default_rng(seed)
     with warnings.catch_warnings():

@@ -27,7 +27,7 @@ def print_verdicts(console: PlainConsole, reports: list[Report], card: str, quie
         console.print(_verdict_table(reports, "Verdict; nothing is written", card))
         console.print()
     for report in reports:
-        _say(console, report)
+        _say(console, report, with_next_step=not quiet)
         if not quiet:
             console.print()
             console.print(_evidence_table(report))
@@ -41,7 +41,7 @@ def _verdict(report: Report) -> dict[str, Any]:
     return Verdict(LEFT_ALONE, (), "none", f"left alone: {report['reason']}").summary()
 
 
-def _say(console: PlainConsole, report: Report) -> None:
+def _say(console: PlainConsole, report: Report, with_next_step: bool = True) -> None:
     """What was done and why in one line; the nodes to ask about, and why there is no score, in further ones."""
     if report["verdict"] is not None:
         verdict = report["verdict"]
@@ -52,7 +52,7 @@ def _say(console: PlainConsole, report: Report) -> None:
             else _done(report)
         )
         console.say(report["graph"], "; ".join(filter(None, (verdict["sentence"], done))))
-        if verdict["next_step"]:
+        if verdict["next_step"] and with_next_step:
             console.print(f"  next: {verdict['next_step']}", soft_wrap=True)
     elif report["reason"]:
         console.say(report["graph"], f"left as it was: {report['reason']}")

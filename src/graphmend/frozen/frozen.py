@@ -81,6 +81,8 @@ class FrozenGNN:
         check_structure(data)
         embedding = None if embedding is None else text("embedding", embedding)
         one_of("mode", mode, MODES)
+        given = type(taps).__name__
+        require(taps is None or isinstance(taps, Taps), f"taps must be those of a FrozenGNN or a card (got {given})")
         self.model = model
         inner = getattr(model, "_orig_mod", model)  # torch.compile keeps the original model in this attribute
         self.module: nn.Module = inner  #: the model that is run

@@ -22,14 +22,15 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import why_features_are_not_shared
-from graphmend.errors import GraphMendError, require
-from graphmend.frozen.call import LABELS_ARE_KEPT, Caller
+from graphmend.errors import require
+from graphmend.frozen.call import Caller
 from graphmend.frozen.comparing import is_close
 from graphmend.frozen.edge_trials import Outcome, try_way, why_no_way_can_work
 from graphmend.frozen.edge_weights import Way, filtered, native, ways, why_not
 from graphmend.frozen.embedding import Tap, find_tap, named_tap
-from graphmend.frozen.failures import cannot_run, failures_named, first_line
+from graphmend.frozen.failures import failures_named, first_line
 from graphmend.frozen.first_layer import FirstLayer, find_first_layer, response_of_mean
+from graphmend.frozen.first_run import FirstRun
 from graphmend.frozen.restore import untouched_rng
 from graphmend.frozen.scripted import is_scripted
 from graphmend.frozen.wiring import OwnEmbed, Taps, Wiring
@@ -109,67 +110,12 @@ class Trials:
         """Does the model run on the graph at all, and does it write into its input?"""
         if self.wiring.written is None:
             with untouched_rng(self._seed):
-                self._run_for_the_first_time()
+                FirstRun(self.frozen, self.model, self.whole, self.wiring).run(lambda: sample(self.whole, self.keys))
         assert self.wiring.written is not None
         require(
             "edge_index" not in self.wiring.written,
             "the model writes into the edge_index it is given; make it work on a copy",
         )
-
-    def _run_for_the_first_time(self) -> None:
-        try:
-            self.wiring.written = self._written_attributes(self.forward, sample(self.whole, self.keys))
-            self.wiring.runs_on_sample = True
-        except Exception as error:  # a model for this very graph, or one that does not run
-            _LOG.debug("no trials on a sample: %s", first_line(error))
-            self.wiring.runs_on_sample = False
-            self.wiring.written = self._written_on_the_whole_graph()
-
-    def _written_on_the_whole_graph(self) -> tuple[str, ...]:
-        try:
-            return self._written_attributes(self.forward, self.whole)
-        except GraphMendError:
-            raise
-        except Exception as error:
-            written = self._written_without_edge_attr(error)
-            if written is None:
-                require(not self._runs_with_labels(), LABELS_ARE_KEPT)
-                raise GraphMendError(cannot_run(self.model, self.whole, error)) from error
-            return written
-
-    def _runs_with_labels(self) -> bool:
-        """Whether the model would run if it were given the labels."""
-        if self.whole.get("y") is None:
-            return False
-        try:
-            self._written_attributes(Caller(self.model, shows_labels=True), self.whole)
-        except Exception as error:  # labels were not the reason
-            _LOG.debug("with labels: %s", first_line(error))
-            return False
-        return True
-
-    def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
-        """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
-        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}))
-        if self.whole.get("edge_attr") is None or bare.extra == self.forward.extra:
-            return None
-        try:
-            written = self._written_attributes(bare, self.whole)
-        except Exception as again:  # edge_attr was not the reason
-            _LOG.debug("without edge_attr: %s", first_line(again))
-            return None
-        _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", first_line(error))
-        self.wiring.leave_out = bare.leave_out
-        return written
-
-    @torch.no_grad()
-    def _written_attributes(self, caller: Caller, graph: Data) -> tuple[str, ...]:
-        data = copy.copy(graph)
-        tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-        data.update(tensors)
-        with self.frozen.on(graph):
-            self.frozen.checked_logits(caller(data))
-        return tuple(name for name, tensor in tensors.items() if tensor._version > 0)
 
     def way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed."""
