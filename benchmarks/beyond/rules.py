@@ -99,9 +99,8 @@ class Table:
         out = np.where(broken & ~repaired & self._exists("rows"), CANDIDATES.index("rows"), out)
         for state, mask in (("", ~broken), ("repaired ", repaired)):
             for rule, candidate in (("edges", "purify"), ("features", "align")):
-                trouble = mask & self._holds(state, rule, {}, parts=1)
+                trouble = mask & self._holds(state, "columns", {}) & self._holds(state, rule, {}, parts=1)
                 out = np.where(trouble, CANDIDATES.index(f"{state}{candidate}"), out)
-        out = np.where(self._holds("", "columns", {}), out, 0)  # otherwise nothing else is looked at
         return np.where(decisions > 0, decisions, out)
 
     def _exists(self, candidate: str) -> Array:
