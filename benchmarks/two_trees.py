@@ -49,6 +49,9 @@ def calls_of(source: Path) -> tuple[Modules, dict[str, Callable[[], Any]]]:
 
     sys.path.pop(0)
     data = load("cora").test[0]
+    broken, moved = data.clone(), data.clone()
+    broken.x[::7] = torch.randn(data.x[::7].shape, generator=torch.Generator().manual_seed(0))
+    moved.x = 2 * data.x + 0.02
     torch.manual_seed(0)
     models: dict[str, nn.Module] = {
         "GCN": GCN(data.num_features, 64, 7).eval(),
@@ -58,6 +61,9 @@ def calls_of(source: Path) -> tuple[Modules, dict[str, Callable[[], Any]]]:
     for name, model in models.items():
         card = graphmend.card(model, data)
         calls[f"{name}, GTrans"] = lambda m=model: graphmend.mend(m, data, graphmend.GTrans())  # type: ignore[misc]
+        calls[f"{name}, card"] = lambda m=model: graphmend.card(m, data)  # type: ignore[misc]
+        calls[f"{name}, gate, broken rows"] = lambda m=model, c=card: graphmend.mend(m, broken, card=c)  # type: ignore[misc]
+        calls[f"{name}, gate, shifted"] = lambda m=model, c=card: graphmend.mend(m, moved, card=c)  # type: ignore[misc]
         calls[f"{name}, gate"] = lambda m=model, c=card: graphmend.mend(m, data, card=c)  # type: ignore[misc]
         calls[f"{name}, gate without a card"] = lambda m=model: graphmend.mend(m, data)  # type: ignore[misc]
     return loaded(), calls

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
 
 from graphmend.adapters.alignment import alignment
 from graphmend.adapters.base import Adapter, Change, Task
@@ -63,7 +64,8 @@ def running_moments(task: Task) -> Moments:
     an order in which the same nodes and edges are dropped however they are numbered.
     """
     frozen, data = task.require_frozen(), task.data
-    norm = frozen.first_norm
+    has_any = any(isinstance(module, _NormBase) for module in frozen.module.modules())
+    norm = frozen.first_norm if has_any else None
     mean: Tensor | None = getattr(norm, "running_mean", None)
     variance: Tensor | None = getattr(norm, "running_var", None)
     if mean is None or variance is None:

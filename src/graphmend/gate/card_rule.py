@@ -54,16 +54,19 @@ COLUMNS = (
         "{value:.0%} of what the features say is in columns that never varied in training, so the card cannot judge it",
     ),
 )
+EXCESS, OTHER_CHANGE = 0.03, 0.25
 EDGES: Rule = (
     (
         at_most("rows_shift", 1.0, _ROWS_SHIFT),  # the nodes are the known ones
-        at_least("excess", 0.03, "share of the edges in excess"),
+        # what the limits for edges come to; it saves comparing the ends of all edges
+        at_least("density", (1 - OTHER_CHANGE * EXCESS) / (1 - EXCESS), "edges per node, relative to training"),
+        at_least("excess", EXCESS, "share of the edges in excess"),
         at_least("number", 1, "edges that may be removed"),
     ),
     (
         at_most(
             "other_change",
-            0.25,
+            OTHER_CHANGE,
             "change of the number of well-fitting edges, for each edge in excess",
             "the edges have changed in other ways than by additions, which removing some would not undo",
         ),

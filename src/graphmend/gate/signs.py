@@ -120,6 +120,11 @@ class AddedEdges:
         """The shift of the feature rows in units of their noise."""
         return self.case.rows_shift
 
+    @property
+    def density(self) -> float:
+        """Edges per node, relative to the training graph."""
+        return self.case.card.relative_density(self.case.data)
+
     @cached_property
     def _excess(self) -> Excess:
         return excess_of(self.case.task, self.case.card)
