@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 
-from graphmend import FrozenGNN, GraphMendError, Identity
+from graphmend import FrozenGNN, GraphMendError, Identity, mend
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
@@ -556,12 +556,13 @@ def test_labels_of_any_type_calibrate(kind: torch.dtype) -> None:
     assert card(gcn(), data).temperature > 0
 
 
-@pytest.mark.parametrize("kind", [*MODELS, "predict, then propagate", "shared", "own embed"])
+@pytest.mark.parametrize("kind", [*MODELS, "predict, then propagate", "shared", "own embed", "one layer"])
 def test_the_first_layer_and_the_embedding_are_on_it_by_name(kind: str, tmp_path: Path) -> None:
     others: dict[str, Callable[[], nn.Module]] = {
         "predict, then propagate": lambda: PredictThenPropagate(nn.Linear(IN, OUT), pyg.APPNP(2, 0.1)),
         "shared": Shared,
         "own embed": OwnEmbed,
+        "one layer": lambda: pyg.GCNConv(IN, OUT),
     }
     model, data = trained({**MODELS, **others}[kind]), graph()
     made = card(model, data)
@@ -575,6 +576,17 @@ def test_the_first_layer_and_the_embedding_are_on_it_by_name(kind: str, tmp_path
             assert torch.equal(one, other), method
 
 
+@pytest.mark.parametrize("layer", [pyg.GCNConv, pyg.SAGEConv, pyg.GATConv])
+def test_a_model_that_is_a_layer_itself_is_mended_with_its_card(layer: Any, tmp_path: Path) -> None:
+    """Its only module has the empty name."""
+    model, data = trained(lambda: layer(IN, OUT)), graph()
+    made = card(model, data)
+    assert made.z_layer == ""
+    made.save(tmp_path / "layer.card")
+    result = mend(model, data, card=SourceCard.load(tmp_path / "layer.card"))
+    assert result.verdict is not None and result.verdict.regime == "card"
+
+
 def test_a_layer_that_is_gone_is_named() -> None:
     model, data = trained(lambda: PredictThenPropagate(nn.Linear(IN, OUT), pyg.APPNP(2, 0.1))), graph()
     made = card(model, data)
@@ -586,6 +598,7 @@ def test_a_layer_that_is_gone_is_named() -> None:
         made.check(model, data)
     model, data = trained(OwnEmbed), graph()
     made = card(model, data)
+    assert made.z_layer is None
     model.embed = None  # type: ignore[assignment]
     with pytest.raises(GraphMendError, match="made with an embed method, which the model no longer has"):
         made.check(model, data)

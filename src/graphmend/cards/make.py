@@ -178,7 +178,7 @@ def _card(
         model=model_digest(model),
         first_layer=taps.first_layer.tap.layer.text,
         first_norm=taps.first_layer.norm,
-        z_layer="" if z_tap is None else z_tap.layer.text,
+        z_layer=None if z_tap is None else z_tap.layer.text,
         z_is_output=z_tap is not None and z_tap.output,
         z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
         embedding=embedding,
