@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,16 @@ def test_a_sequence_fills_if_its_first_member_does() -> None:
         with pytest.raises(GraphMendError, match=r"use Impute\(\) >> Identity\(\) >> "):
             adapter(model(), data)
     assert (Gate() >> GTrans()).fills_missing and (Impute() >> (Align() >> Impute())).fills_missing
+
+
+def test_features_that_require_a_gradient_are_filled_and_refused_without_a_warning() -> None:
+    data = with_holes(complete())
+    data.x.requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bool(Impute()(model(), data).data.x.isfinite().all())
+        with pytest.raises(GraphMendError, match=r"first x\[1, 2\] = nan, and Identity\(\) does not fill them"):
+            Identity()(model(), data)
 
 
 @filling
