@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import Limits, Patch, mend
-from graphmend.adapters import ADAPTERS, Adapter, Align, Change, GTrans, Identity, Impute, Stopped, Task
+from graphmend.adapters import ADAPTERS, Adapter, Align, Change, GTrans, Identity, Impute, Stopped, Task, missing
 from graphmend.adapters.impute import refilled
-from graphmend.adapters.missing import filled
+from graphmend.adapters.missing import _sums, filled, neighbour_means
 from graphmend.cards import SourceCard, card
 from graphmend.errors import GraphMendError
 from graphmend.gate import Gate
@@ -252,6 +252,32 @@ def test_models_of_small_floats(dtype: torch.dtype) -> None:
     result = Impute()(model(dtype), data)
     assert result.data.x.dtype == dtype and bool(result.data.x.isfinite().all())
     assert same_bits(result.patch.revert(result.data).x, data.x)
+
+
+def test_means_of_very_many_neighbours_do_not_overflow_half_precision() -> None:
+    """Neither their sum nor their number can be written in half precision."""
+    n = 70_000
+    x = torch.ones(n + 1, 1, dtype=torch.float16)
+    star = torch.stack([torch.arange(1, n + 1), torch.zeros(n, dtype=torch.long)])
+    hub = torch.arange(n + 1) == 0
+    nodes, means = neighbour_means(x, star, ~hub, hub)
+    assert nodes.tolist() == [0] and means.dtype == torch.float16 and float(means) == 1.0
+    x[0] = NAN
+    assert float(filled(x, star)[0][0, 0]) == 1.0
+
+
+def test_only_columns_with_gaps_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, widths = complete(), []
+    data.x[3:9, 2] = data.x[5:7, 4] = NAN
+
+    def noted(x: Tensor, *rest: Any) -> Tensor:
+        widths.append(x.size(1))
+        return _sums(x, *rest)
+
+    monkeypatch.setattr(missing, "_sums", noted)
+    out, _ = filled(data.x, data.edge_index)
+    torch.testing.assert_close(out.double(), slow_filled(data.x, data.edge_index, None))
+    assert set(widths) == {2}
 
 
 def test_frozen_nodes_and_columns_are_filled_and_new_values_keep_to_the_ranges() -> None:

@@ -540,6 +540,45 @@ def test_z_by_name(tmp_path: Path) -> None:
         torch.testing.assert_close(made.z_mean, frozen.embed(data.x, data.edge_index).mean(0).detach())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_small_floats_do_not_overflow(dtype: torch.dtype) -> None:
+    """The sum of a column is beyond the largest number of half precision."""
+    data, model = graph(400), gcn().to(dtype)
+    data.x = 1000 + data.x.to(dtype)
+    made = card(model, data)
+    assert made.column_mean.dtype == dtype and float(data.x.double().sum(0).min()) > 3e5
+    torch.testing.assert_close(made.column_mean, data.x.double().mean(0).to(dtype))
+    assert 0 < made.first_reach < math.inf
+
+
+def test_a_first_layer_that_is_not_finite_is_named() -> None:
+    data = graph()
+    data.x[7] = 1e308
+    model = gcn()
+    with torch.no_grad():
+        next(model.convs[0].parameters()).fill_(100.0)
+    with pytest.raises(GraphMendError, match="the model's first layer is not finite on the training graph, first at"):
+        card(model, data)
+
+
+def test_an_embedding_that_is_not_finite_at_one_node_is_named() -> None:
+    class Breaking(nn.Module):
+        """Z is infinite at one node, and the output is finite all the same."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.last = pyg.GCNConv(IN, 8), nn.Linear(8, OUT)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+            h = self.conv(x, edge_index).exp()
+            h = torch.where((torch.arange(len(h)) == 7).unsqueeze(1), math.inf * h, h)
+            return self.last(h).nan_to_num()
+
+    said = "the model's embedding is not finite on the training graph, first at node 7; check the model's weights and"
+    with pytest.raises(GraphMendError, match=said):
+        card(trained(Breaking), graph())
+
+
 @pytest.mark.parametrize("graphs", [None, 3, torch.tensor(1.0), ...], ids=repr)
 def test_what_is_no_list_of_graphs_is_named(graphs: Any) -> None:
     with pytest.raises(GraphMendError, match="train_data must be a graph or a list of graphs"):

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments
 from graphmend.cards.prototypes import Mix, Prototypes
+from graphmend.cards.rows import widened
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.frozen.embedding import Call, Tap
 from graphmend.frozen.first_layer import FirstLayer
@@ -288,7 +289,8 @@ class SourceCard:
 def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:
     """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not NaN."""
     is_missing = centroids.isnan().all(1)
-    return torch.cdist(standard, centroids.nan_to_num(nan=0.0)).masked_fill(is_missing, torch.inf).argmin(1)
+    distance = torch.cdist(widened(standard), widened(centroids.nan_to_num(nan=0.0)))
+    return distance.masked_fill(is_missing, torch.inf).argmin(1)
 
 
 def model_digest(model: nn.Module) -> str:
