@@ -140,9 +140,9 @@ def test_features_that_run_away_end_in_the_identity() -> None:
         return d.x.clamp(min=-9.0).mean()
 
     for loss, lr, said in (
-        (of_logits, 1e39, "the mended features are not finite"),
+        (of_logits, 1e39, "the mended features are not finite; take a smaller lr_feature"),
         (of_logits, 3e36, "the surrogate loss of the mended graph is not finite; take a smaller lr_feature"),
-        (of_features, 3e37, "output on the mended graph is not finite"),
+        (of_features, 3e37, "output on the mended graph is not finite; take a smaller lr_feature"),
     ):
         result = GTrans(loss, steps=1, edge_steps=0, lr_feature=lr)(model, data)
         assert result.reason is not None and said in result.reason and len(result.history) == 1

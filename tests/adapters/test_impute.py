@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend import Limits
 from graphmend.adapters import Impute
-from graphmend.adapters.impute import abnormal_rows, outlying_rows, refilled
+from graphmend.adapters.impute import _usual_cosine, abnormal_rows, outlying_rows, refilled
 from graphmend.cards import SourceCard, card, rows
 from graphs import directed, rng, undirected
 from untouched import assert_same, state_of
@@ -292,6 +292,30 @@ def test_rows_that_point_where_their_neighbours_point_only_get_the_usual_size() 
     out = refilled(x, ring, torch.tensor([False, False, False, True, True]))
     torch.testing.assert_close(out[3], x[3] / x[3].norm() * x[1].norm())
     torch.testing.assert_close(out[4], x[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_small_floats_do_not_overflow(dtype: torch.dtype) -> None:
+    """The mean of all normal rows, and rows whose norm is beyond the largest number of half precision."""
+    data = dense_features()
+    x = (1000.0 + data.x).to(dtype)
+    x[BAD] = 60_000.0
+    x[3] = -60_000.0
+    nowhere = data.edge_index[:, ~(BAD[data.edge_index] & (torch.arange(N) == 3)[data.edge_index]).any(0)]
+    for edges in (data.edge_index, nowhere):
+        out = refilled(x, edges, BAD)
+        assert out.dtype == dtype and bool(out.isfinite().all())
+        torch.testing.assert_close(out.double(), slow_refilled(x.double(), edges, BAD), rtol=2e-2, atol=1.0)
+
+
+def test_the_usual_cosine_comes_from_the_same_rows_in_every_numbering(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, order = dense_features(), torch.randperm(N, generator=rng(3))
+    both = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
+    monkeypatch.setattr("graphmend.adapters.impute.SAMPLED", 20)
+    one = _usual_cosine(data.x, both, ~BAD)
+    assert one != 1.0 and _usual_cosine(data.x[order], order.argsort()[both], ~BAD[order]) == pytest.approx(one)
+    monkeypatch.setattr("graphmend.adapters.impute.BLOCK", 3 * IN)
+    assert _usual_cosine(data.x, both, ~BAD) == pytest.approx(one)
 
 
 def test_large_graphs_are_filled_some_edges_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

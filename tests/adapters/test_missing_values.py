@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import Limits, Patch, mend
-from graphmend.adapters import ADAPTERS, Adapter, Align, Change, GTrans, Identity, Impute, Stopped, Task
+from graphmend.adapters import ADAPTERS, Adapter, Align, Change, GTrans, Identity, Impute, Stopped, Task, missing
 from graphmend.adapters.impute import refilled
-from graphmend.adapters.missing import filled
+from graphmend.adapters.missing import _sums, filled, neighbour_means
 from graphmend.cards import SourceCard, card
 from graphmend.errors import GraphMendError
 from graphmend.gate import Gate
@@ -253,6 +254,32 @@ def test_models_of_small_floats(dtype: torch.dtype) -> None:
     assert same_bits(result.patch.revert(result.data).x, data.x)
 
 
+def test_means_of_very_many_neighbours_do_not_overflow_half_precision() -> None:
+    """Neither their sum nor their number can be written in half precision."""
+    n = 70_000
+    x = torch.ones(n + 1, 1, dtype=torch.float16)
+    star = torch.stack([torch.arange(1, n + 1), torch.zeros(n, dtype=torch.long)])
+    hub = torch.arange(n + 1) == 0
+    nodes, means = neighbour_means(x, star, ~hub, hub)
+    assert nodes.tolist() == [0] and means.dtype == torch.float16 and float(means) == 1.0
+    x[0] = NAN
+    assert float(filled(x, star)[0][0, 0]) == 1.0
+
+
+def test_only_columns_with_gaps_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, widths = complete(), []
+    data.x[3:9, 2] = data.x[5:7, 4] = NAN
+
+    def noted(x: Tensor, *rest: Any) -> Tensor:
+        widths.append(x.size(1))
+        return _sums(x, *rest)
+
+    monkeypatch.setattr(missing, "_sums", noted)
+    out, _ = filled(data.x, data.edge_index)
+    torch.testing.assert_close(out.double(), slow_filled(data.x, data.edge_index, None))
+    assert set(widths) == {2}
+
+
 def test_frozen_nodes_and_columns_are_filled_and_new_values_keep_to_the_ranges() -> None:
     data = with_holes(complete())
     limits = Limits(
@@ -328,6 +355,16 @@ def test_a_sequence_fills_if_its_first_member_does() -> None:
         with pytest.raises(GraphMendError, match=r"use Impute\(\) >> Identity\(\) >> "):
             adapter(model(), data)
     assert (Gate() >> GTrans()).fills_missing and (Impute() >> (Align() >> Impute())).fills_missing
+
+
+def test_features_that_require_a_gradient_are_filled_and_refused_without_a_warning() -> None:
+    data = with_holes(complete())
+    data.x.requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bool(Impute()(model(), data).data.x.isfinite().all())
+        with pytest.raises(GraphMendError, match=r"first x\[1, 2\] = nan, and Identity\(\) does not fill them"):
+            Identity()(model(), data)
 
 
 @filling

@@ -21,6 +21,7 @@ from adapter_cases import HID, IN, OUT, N, assert_same_result, make_graph, make_
 from graphmend import Adaptation, GraphMendError, GTrans, Identity, Limits, UnsupportedLayerError, mend
 from graphmend.adapters import Adapter, Change, Sequence, Stopped, Task
 from graphmend.results.history import Step
+from graphmend.results.verdict import Verdict
 from untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -271,6 +272,37 @@ def test_features_that_are_not_finite_do_not_reach_the_next_one() -> None:
     data, model, look = plain_graph(), make_model(), Edit()
     result = (Edit(shift=math.inf) >> look)(model, data)
     assert result.reason == "Edit: the mended features are not finite" and not look.seen
+
+
+def test_the_remedy_for_numbers_too_large_is_one_that_the_adapters_have() -> None:
+    data, model = make_graph(torch.float32), make_model(torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e3)
+    plain = "use float32 or features of a smaller size"
+    without: Adapter = Edit(shift=math.inf)
+    assert without(model, data).reason == f"the mended features are not finite; {plain}"
+    large = Edit(shift=1e36)
+    said = "the model's output on the mended graph is not finite; "
+    assert large(model, data).reason == said + plain
+    assert (large >> Identity())(model, data).reason == said + plain
+    tiny = steps(steps=1, edge_steps=0, lr_feature=1e-9)
+    assert (tiny >> large)(model, data).reason == f"{said}take a smaller lr_feature or {plain}"
+
+
+class Deciding(Adapter):
+    """A gate that applies something and names questions about the rest."""
+
+    def adapt(self, task: Task) -> Change:
+        verdict = Verdict("applied", ("align",), "card", "applied: why", next_step="result.questions() names them")
+        return Change(task.data.x + 1, verdict=verdict, alternative=Change(task.data.x + 2))
+
+
+def test_the_verdict_of_a_member_is_kept_without_questions_that_nobody_can_ask() -> None:
+    for adapter in (Deciding() >> Edit(shift=1.0), Edit(shift=1.0) >> Deciding()):
+        result = adapter(make_model(), plain_graph())
+        assert result.verdict is not None and result.verdict.sentence == "applied: why"
+        assert result.verdict.next_step == "" and result.questions().numel() == 0
 
 
 def test_without_edges_there_is_nothing_to_do_for_the_next_one() -> None:

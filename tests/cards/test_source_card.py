@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 
-from graphmend import FrozenGNN, GraphMendError, Identity
+from graphmend import FrozenGNN, GraphMendError, Identity, mend
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
@@ -570,6 +570,45 @@ def test_z_by_name(tmp_path: Path) -> None:
         torch.testing.assert_close(made.z_mean, frozen.embed(data.x, data.edge_index).mean(0).detach())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_small_floats_do_not_overflow(dtype: torch.dtype) -> None:
+    """The sum of a column is beyond the largest number of half precision."""
+    data, model = graph(400), gcn().to(dtype)
+    data.x = 1000 + data.x.to(dtype)
+    made = card(model, data)
+    assert made.column_mean.dtype == dtype and float(data.x.double().sum(0).min()) > 3e5
+    torch.testing.assert_close(made.column_mean, data.x.double().mean(0).to(dtype))
+    assert 0 < made.first_reach < math.inf
+
+
+def test_a_first_layer_that_is_not_finite_is_named() -> None:
+    data = graph()
+    data.x[7] = 1e308
+    model = gcn()
+    with torch.no_grad():
+        next(model.convs[0].parameters()).fill_(100.0)
+    with pytest.raises(GraphMendError, match="the model's first layer is not finite on the training graph, first at"):
+        card(model, data)
+
+
+def test_an_embedding_that_is_not_finite_at_one_node_is_named() -> None:
+    class Breaking(nn.Module):
+        """Z is infinite at one node, and the output is finite all the same."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.last = pyg.GCNConv(IN, 8), nn.Linear(8, OUT)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+            h = self.conv(x, edge_index).exp()
+            h = torch.where((torch.arange(len(h)) == 7).unsqueeze(1), math.inf * h, h)
+            return self.last(h).nan_to_num()
+
+    said = "the model's embedding is not finite on the training graph, first at node 7; check the model's weights and"
+    with pytest.raises(GraphMendError, match=said):
+        card(trained(Breaking), graph())
+
+
 @pytest.mark.parametrize("graphs", [None, 3, torch.tensor(1.0), ...], ids=repr)
 def test_what_is_no_list_of_graphs_is_named(graphs: Any) -> None:
     with pytest.raises(GraphMendError, match="train_data must be a graph or a list of graphs"):
@@ -586,12 +625,13 @@ def test_labels_of_any_type_calibrate(kind: torch.dtype) -> None:
     assert card(gcn(), data).temperature > 0
 
 
-@pytest.mark.parametrize("kind", [*MODELS, "predict, then propagate", "shared", "own embed"])
+@pytest.mark.parametrize("kind", [*MODELS, "predict, then propagate", "shared", "own embed", "one layer"])
 def test_the_first_layer_and_the_embedding_are_on_it_by_name(kind: str, tmp_path: Path) -> None:
     others: dict[str, Callable[[], nn.Module]] = {
         "predict, then propagate": lambda: PredictThenPropagate(nn.Linear(IN, OUT), pyg.APPNP(2, 0.1)),
         "shared": Shared,
         "own embed": OwnEmbed,
+        "one layer": lambda: pyg.GCNConv(IN, OUT),
     }
     model, data = trained({**MODELS, **others}[kind]), graph()
     made = card(model, data)
@@ -605,6 +645,17 @@ def test_the_first_layer_and_the_embedding_are_on_it_by_name(kind: str, tmp_path
             assert torch.equal(one, other), method
 
 
+@pytest.mark.parametrize("layer", [pyg.GCNConv, pyg.SAGEConv, pyg.GATConv])
+def test_a_model_that_is_a_layer_itself_is_mended_with_its_card(layer: Any, tmp_path: Path) -> None:
+    """Its only module has the empty name."""
+    model, data = trained(lambda: layer(IN, OUT)), graph()
+    made = card(model, data)
+    assert made.z_layer == ""
+    made.save(tmp_path / "layer.card")
+    result = mend(model, data, card=SourceCard.load(tmp_path / "layer.card"))
+    assert result.verdict is not None and result.verdict.regime == "card"
+
+
 def test_a_layer_that_is_gone_is_named() -> None:
     model, data = trained(lambda: PredictThenPropagate(nn.Linear(IN, OUT), pyg.APPNP(2, 0.1))), graph()
     made = card(model, data)
@@ -616,6 +667,7 @@ def test_a_layer_that_is_gone_is_named() -> None:
         made.check(model, data)
     model, data = trained(OwnEmbed), graph()
     made = card(model, data)
+    assert made.z_layer is None
     model.embed = None  # type: ignore[assignment]
     with pytest.raises(GraphMendError, match="made with an embed method, which the model no longer has"):
         made.check(model, data)

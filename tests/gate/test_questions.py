@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 from gate_cases import CLASSES, N, card_of, moved, plain_logits, planted, trained, with_bad_rows, with_other_classes
 from graphmend import Adaptation, Gate, GraphMendError, Identity
 from graphmend.adapters.base import Adapter, Change, Task
-from graphmend.results.questions import nodes_to_ask, poll
-from graphmend.results.verdict import PARTLY, Verdict
+from graphmend.results.questions import FEWEST, nodes_to_ask, poll
+from graphmend.results.verdict import APPLIED, PARTLY, Verdict
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -180,6 +180,34 @@ def test_what_was_applied_in_part_stays_where_the_rest_is_refused() -> None:
     assert torch.equal(again.data.x, data.x + 1)
 
 
+class FilledAndMended(Adapter):
+    """Fills missing values and changes the rest, which it would also leave; it is the gate's answer to broken rows."""
+
+    fills_missing = True
+
+    def adapt(self, task: Task) -> Change:
+        verdict = Verdict(APPLIED, ("impute",), "card", "applied: 1 missing value was filled; then rows")
+        return Change(task.data.x + 1, verdict=verdict, alternative=Change(menders=("impute",)))
+
+
+@pytest.mark.parametrize("missing", [1, 1234])
+def test_missing_values_stay_filled_and_are_told_where_the_rest_is_refused(missing: int) -> None:
+    data = planted(1)
+    data.x.view(-1)[:missing] = math.nan
+    result = FilledAndMended()(trained("gcn"), data)
+    old, new = old_and_new(result)
+    nodes = result.questions(12)
+    refused = result.decide(old[nodes])
+    verdict = verdict_of(refused)
+    assert (verdict.decision, verdict.menders, verdict.flips) == (PARTLY, ("impute",), 0.0)
+    told = "1 missing value was filled" if missing == 1 else "1,234 missing values were filled"
+    assert verdict.sentence == f"partly applied: {told}; of 5 labels 0 speak for the change and 5 against it"
+    assert torch.equal(refused.data.x, result.graph_before().x) and bool(refused.data.x.isfinite().all())
+    accepted = verdict_of(refused.decide(new[nodes]))
+    assert (accepted.decision, accepted.menders) == (APPLIED, ("impute",)) and accepted.flips > 0
+    assert accepted.sentence == f"applied: {told}; of 5 labels 5 speak for the change and 0 against it"
+
+
 def wald(sides: np.ndarray) -> tuple[int, bool | None]:
     """The test of two shares by the likelihoods of all that was seen so far; 0 speaks for neither."""
     for number in range(1, sides.size + 1):
@@ -215,6 +243,13 @@ def test_the_poll_errs_seldom_and_agrees_with_walds_test(share: float) -> None:
         asked.append(number)
     assert wrong / 2000 < 0.05 + 0.015
     assert 10 < np.mean(asked) < 40
+
+
+def test_the_fewest_labels_that_settle_anything() -> None:
+    assert FEWEST == 5
+    for side in (1, -1):
+        assert poll_of(np.full(FEWEST - 1, side)) == (FEWEST - 1, None)
+        assert poll_of(np.full(FEWEST, side)) == (FEWEST, side > 0)
 
 
 def test_the_poll_does_not_settle_what_is_even() -> None:

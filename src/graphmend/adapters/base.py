@@ -125,20 +125,28 @@ class Adapter(ABC):
                 taps = None if card is None else card.taps
                 with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode, taps=taps) as frozen:
                     task.frozen = frozen
-                    result = _finish(task, frozen, self.attempt(task))
+                    result = _finish(task, frozen, self.attempt(task), self._remedy)
             return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
 
     @property
     def _name(self) -> str:
         return f"{type(self).__name__}()"
 
+    @property
+    def _remedy(self) -> str:
+        """What to do where numbers become too large for their type."""
+        has_steps = hasattr(self, "lr_feature")
+        return "take a smaller lr_feature" if has_steps else "use float32 or features of a smaller size"
+
     def _require_filling(self, x: Tensor) -> None:
         """Raise unless the adapter fills missing values; the message says how to have them filled."""
+        if self.fills_missing:
+            return
         missing = x.isnan()
         in_turn, before = f"use Impute() >> {self._name}", "mend with Impute() first and pass the result's data"
         remedy = before if self.changes_model else in_turn
         first = f"x holds {int(missing.sum())} missing values, first {first_entry(x, missing)}"
-        require(self.fills_missing, f"{first}, and {self._name} does not fill them; {remedy}")
+        require(False, f"{first}, and {self._name} does not fill them; {remedy}")
 
     def _with_changed_model(self, task: Task) -> Adaptation:
         original = task.model
@@ -157,7 +165,7 @@ class Adapter(ABC):
             change = self.attempt(task)
         model = original if isinstance(change, Stopped) else task.model
         with FrozenGNN(model, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode) as frozen:
-            return _finish(task, frozen, change)
+            return _finish(task, frozen, change, self._remedy)
 
     def attempt(self, task: Task) -> Change | Stopped:
         """:meth:`adapt`, with the reason returned where it stops; all steps have been read."""
@@ -174,25 +182,32 @@ class Adapter(ABC):
         return change
 
 
-def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped) -> Adaptation:
-    """The changed graph with its logits, or the unchanged one if there is a reason."""
+def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped, remedy: str) -> Adaptation:
+    """The changed graph with its logits, or the unchanged one if there is a reason.
+
+    Args:
+        task: What the adapter worked on.
+        frozen: The model to predict with.
+        change: What the adapter wants to change, or why it stopped.
+        remedy: What to do where numbers become too large for their type.
+    """
     if isinstance(change, Change):
         try:
-            return _changed(task, frozen, change)
+            return _changed(task, frozen, change, remedy)
         except Stopped as stopped:
             change = stopped
     reason = str(change) if task.filling is None else f"{change}; only {task.filling.sentence}"
     _LOG.warning("the graph is left as it was: %s", reason)
-    return _changed(task, frozen, Change(), reason=reason)
+    return _changed(task, frozen, Change(), remedy, reason=reason)
 
 
 @torch.no_grad()
-def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None = None) -> Adaptation:
+def _changed(task: Task, frozen: FrozenGNN, change: Change, remedy: str, reason: str | None = None) -> Adaptation:
     data, history = task.data, task.history
     none = data.edge_index[:, :0]
     x = _features(task, change)
     if x is not None and not is_finite(x):
-        raise Stopped("the mended features are not finite; take a smaller lr_feature")
+        raise Stopped(f"the mended features are not finite; {remedy}")
     removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
     if weight is not None and not bool(weight.isfinite().all()):
         raise Stopped("the new edge weights are not finite")
@@ -207,7 +222,7 @@ def _changed(task: Task, frozen: FrozenGNN, change: Change, reason: str | None =
         raise Stopped(str(error)) from error
     finite = logits.isfinite()
     if reason is None and not bool(finite.all()) and not torch.equal(finite, frozen.predict(data).isfinite()):
-        raise Stopped("the model's output on the mended graph is not finite; take a smaller lr_feature")
+        raise Stopped(f"the model's output on the mended graph is not finite; {remedy}")
     return Adaptation(
         frozen.model,
         mended,

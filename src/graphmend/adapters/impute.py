@@ -10,10 +10,10 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.missing import ROUNDS, both_directions, neighbour_means
 from graphmend.cards.make import column_range
-from graphmend.cards.rows import BLOCK, EMPTY_ROW, row_statistics, set_apart, usual
+from graphmend.cards.rows import BLOCK, EMPTY_ROW, row_statistics, set_apart, usual, widened
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped
-from graphmend.graph.canonical import row_keys
+from graphmend.graph.canonical import row_keys, typical_size
 
 __all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
 
@@ -122,12 +122,13 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
         missing[nodes] = False
     normal = ~rows
     if bool(missing.any()):
-        out[missing] = normal.to(x.dtype) @ x / normal.sum()
-    size = torch.linalg.vector_norm(x, dim=1)
+        wide = widened(x)
+        out[missing] = (normal.to(wide.dtype) @ wide / normal.sum()).to(x.dtype)
+    size = torch.linalg.vector_norm(x, dim=1, dtype=widened(x[:0]).dtype)
     usual = _usual_cosine(x, both, normal)
     for places in torch.split((rows & (size > 0)).nonzero().view(-1), max(1, BLOCK // x.size(1))):
         kept = places[_cosine(x[places], out[places]) >= DIRECTION * usual]
-        out[kept] = x[kept] * (size[normal].median() / size[kept]).unsqueeze(1)
+        out[kept] = (x[kept] * (size[normal].median() / size[kept]).unsqueeze(1)).to(x.dtype)
     return out
 
 
@@ -136,11 +137,13 @@ def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
     some = torch.zeros_like(normal)
     places = normal.nonzero().view(-1)
     if places.numel() > 2 * SAMPLED:  # the same rows are taken however nodes are numbered
-        places = places[row_keys(x)[places].argsort()[:SAMPLED]]
+        unit = typical_size(x)
+        pieces = torch.split(places, max(1, BLOCK // x.size(1)))
+        places = places[torch.cat([row_keys(x[some], unit) for some in pieces]).argsort()[:SAMPLED]]
     some[places] = True
     nodes, means = neighbour_means(x, both, normal, some)
     return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0
 
 
 def _cosine(first: Tensor, second: Tensor) -> Tensor:
-    return torch.nn.functional.cosine_similarity(first, second, dim=1, eps=1e-12)
+    return torch.nn.functional.cosine_similarity(widened(first), widened(second), dim=1, eps=1e-12)

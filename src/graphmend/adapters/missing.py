@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.cards.rows import BLOCK
+from graphmend.cards.rows import BLOCK, widened
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import require
 from graphmend.graph.checks import is_finite
@@ -122,17 +122,18 @@ def filled(x: Tensor, edge_index: Tensor, column_mean: Tensor | None = None) -> 
 
 def _from_neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
     """Missing values as the means of neighbours, still NaN where no neighbour is near that has one."""
-    out = x.float() if x.element_size() < 4 else x.clone()  # sums of many small floats would be rounded too far
-    both = both_directions(edge_index)
+    columns = x.isnan().any(0)
+    gappy, both = widened(x[:, columns]), both_directions(edge_index)
     for _ in range(ROUNDS):
-        missing = out.isnan()
-        known, wanted = ~missing.all(1), missing.any(1)
-        nodes, means = neighbour_means(out.masked_fill(missing, 0.0), both, known, wanted)
+        missing = gappy.isnan()
+        nodes, source, place = _between(both, ~missing.all(1), missing.any(1))
         if nodes.numel() == 0:
             break
-        _, present = neighbour_means((~missing).to(out.dtype), both, known, wanted)
-        means /= present  # the share of the neighbours that have a value; NaN where none has
-        out[nodes] = torch.where(missing[nodes], means, out[nodes])
+        values, numbers = gappy.masked_fill(missing, 0.0), ~missing
+        total, present = (_sums(rows, source, place, nodes.numel(), gappy.dtype) for rows in (values, numbers))
+        gappy[nodes] = torch.where(missing[nodes], total / present, gappy[nodes])  # NaN where none has a value
+    out = x.to(gappy.dtype, copy=True)
+    out[:, columns] = gappy
     return out
 
 
@@ -144,10 +145,23 @@ def both_directions(edge_index: Tensor) -> Tensor:
 
 def neighbour_means(x: Tensor, both: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """The wanted nodes that have known neighbours, and the means of those."""
+    nodes, source, place = _between(both, known, wanted)
+    total = _sums(x, source, place, nodes.numel(), widened(x[:0]).dtype)
+    number = torch.bincount(place, minlength=nodes.numel()).to(total.dtype).unsqueeze(1)
+    return nodes, (total / number).to(x.dtype)
+
+
+def _between(both: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The wanted nodes that have known neighbours; and of every such edge the neighbour and the node's place."""
     source, target = both[:, known[both[0]] & wanted[both[1]]]
     nodes, place = target.unique(return_inverse=True)
-    total = x.new_zeros(nodes.numel(), x.size(1))
-    pieces = (part.split(max(1, BLOCK // x.size(1))) for part in (source, place))
+    return nodes, source, place
+
+
+def _sums(x: Tensor, source: Tensor, place: Tensor, number: int, dtype: torch.dtype) -> Tensor:
+    """The sums of the rows ``source`` for each of so many places, in a type in which they do not overflow."""
+    total = torch.zeros(number, x.size(1), dtype=dtype, device=x.device)
+    pieces = (torch.split(part, max(1, BLOCK // x.size(1))) for part in (source, place))
     for some, where in zip(*pieces, strict=True):
-        total.index_add_(0, where, x.index_select(0, some))
-    return nodes, total / torch.bincount(place, minlength=nodes.numel()).to(x.dtype).unsqueeze(1)
+        total.index_add_(0, where, x.index_select(0, some).to(dtype))
+    return total

@@ -27,7 +27,8 @@ class Sequence(Adapter):
     ``Impute() >> Align()`` is ``Sequence(Impute(), Align())``. The result is that of one adapter: one patch from the
     caller's graph to the last one, one history. If a member stops, nothing is changed at all, and the reason names it.
     All members share one frozen model; if some of them name an ``embedding``, it is that of all. Missing values are
-    filled before the first member begins, if that one fills them: ``Impute() >> GTrans()``.
+    filled before the first member begins, if that one fills them: ``Impute() >> GTrans()``. The verdict of a gate among
+    them is kept, but not the version of the graph that it did not choose, so there are no questions to ask.
 
     Args:
         members: The adapters. Those that change the model cannot be among them.
@@ -64,6 +65,10 @@ class Sequence(Adapter):
     @property
     def _name(self) -> str:
         return " >> ".join(member._name for member in self.members)
+
+    @property
+    def _remedy(self) -> str:
+        return " or ".join(dict.fromkeys(member._remedy for member in self.members))
 
     def adapt(self, task: Task) -> Change:
         """Each member on what the ones before it left."""
@@ -122,7 +127,8 @@ class _Total:
         """Change the changed graph further."""
         self._x = self._x if change.x is None else change.x.detach()
         self._report = self._report if change.report is None else change.report
-        self._verdict = self._verdict if change.verdict is None else change.verdict
+        if change.verdict is not None:  # what to do next may name questions, which only its own result has
+            self._verdict = replace(change.verdict, next_step="")
         if change.removed is not None:
             keep = torch.ones(self.num_edges, dtype=torch.bool, device=self._kept.device)
             keep[change.removed] = False

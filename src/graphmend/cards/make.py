@@ -15,7 +15,7 @@ from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_coun
 from graphmend.cards.moments import Moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.prototypes import find_prototypes
-from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics
+from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics, widened
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.frozen import FrozenGNN
@@ -24,7 +24,7 @@ from graphmend.frozen.restore import plain, private
 from graphmend.frozen.wiring import Taps
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
-from graphmend.graph.checks import check_graph
+from graphmend.graph.checks import check_graph, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
 
@@ -83,6 +83,7 @@ def card(
         ):
             taps = frozen.taps
             seen.append(observe(frozen, own))
+            _check_finite(seen[-1])
             maps.append(frozen.first_map)
             keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
     assert taps is not None
@@ -97,6 +98,18 @@ def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
         raise GraphMendError(f"train_data must be a graph or a list of graphs (got {kind})") from error
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
     return graphs
+
+
+def _check_finite(seen: Observation) -> None:
+    """Raise unless what the model shows of a training graph is finite; the message names a node where it is not."""
+    for name, rows in (("first layer", seen.first), ("embedding", seen.z)):
+        if not is_finite(rows):
+            node = int((~rows.isfinite()).any(1).nonzero()[0])
+            require(
+                False,
+                f"the model's {name} is not finite on the training graph, first at node {node}; "
+                "check the model's weights and the size of this node's features",
+            )
 
 
 @torch.no_grad()
@@ -143,9 +156,8 @@ def _card(
     middle = float(fits.median())
     edges = sum(data.edge_index.size(1) for data in graphs)
     pairs, soft_pairs = (_pairs(rows, graphs) / max(1, edges) for rows in (counts, probability))
-    means = torch.stack([torch.stack([b.sum(0) for b in in_blocks(data.x)]).sum(0) for data in graphs]).sum(0) / nodes
     return SourceCard(
-        column_mean=means,
+        column_mean=_column_means(graphs),
         column_min=low,
         column_max=high,
         row_low=row_low,
@@ -178,11 +190,18 @@ def _card(
         model=model_digest(model),
         first_layer=taps.first_layer.tap.layer.text,
         first_norm=taps.first_layer.norm,
-        z_layer="" if z_tap is None else z_tap.layer.text,
+        z_layer=None if z_tap is None else z_tap.layer.text,
         z_is_output=z_tap is not None and z_tap.output,
         z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
         embedding=embedding,
     )
+
+
+def _column_means(graphs: list[Data]) -> Tensor:
+    """The mean of each feature column over the nodes of all graphs."""
+    sums = [torch.stack([widened(block).sum(0) for block in in_blocks(data.x)]).sum(0) for data in graphs]
+    mean: Tensor = torch.stack(sums).sum(0) / sum(data.x.size(0) for data in graphs)
+    return mean.to(graphs[0].x.dtype)
 
 
 def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
@@ -190,7 +209,7 @@ def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
     if data.edge_index.size(1) <= MANY_EDGES:
         return None
     of_edges = edge_keys(keys, data.edge_index)
-    return (of_edges <= of_edges.kthvalue(MANY_EDGES).values).nonzero().view(-1)
+    return (of_edges <= of_edges.sort().values[MANY_EDGES - 1]).nonzero().view(-1)
 
 
 def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:

@@ -6,8 +6,10 @@ and :math:`c` the mean of the centres under the shares found there,
 
 .. math:: u = \lVert m - c \rVert / \lVert m \rVert
 
-is the part of the shift that is *unexplained*: 0 if another mix of known kinds of nodes explains all of it, about 1 if
-none does. A node is *outside* if it is farther from every centre than 95 % of the training graph's held-out nodes are.
+is the part of the shift that is *unexplained*: 0 if another mix of known kinds of nodes explains all of it, 1 if none
+does. Fewer than :data:`FEWEST_CENTRES` centres, of a training graph with few nodes, cannot tell another mix from a
+fault; then nothing counts as unexplained. A node is *outside* if it is farther from every centre than 95 % of the
+training graph's held-out nodes are, or of all its nodes where fewer than :data:`FEWEST_HELD_OUT` are held out.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmend.cards.rows import in_blocks, quantiles
+from graphmend.cards.rows import in_blocks, quantiles, widened
 
 __all__ = ["Mix", "Prototypes", "find_prototypes"]
 
@@ -29,6 +31,8 @@ USUAL = 5  # rows around a centre, at least, where there are few rows
 FEWEST = 3  # rows around a centre
 MOST_ROWS = 4000  # that they are found from
 HELD_OUT = 0.95  # of the held-out nodes are within reach
+FEWEST_HELD_OUT = 20  # nodes, from which the reach can be told; one node would set it alone
+FEWEST_CENTRES = 8  # from which a mix of them can be told
 _TINY = 1e-12
 
 
@@ -37,7 +41,8 @@ class Mix:
     """How the kinds of nodes that a model knows make up a graph.
 
     Args:
-        unexplained: The share :math:`u` of the shift that no mix of known kinds explains.
+        unexplained: The share :math:`u` of the shift that no mix of known kinds explains, between 0 and 1; 0 where
+            there are fewer than :data:`FEWEST_CENTRES` kinds.
         outside: The share of the nodes that are far from all of them.
     """
 
@@ -51,7 +56,8 @@ class Prototypes:
 
     Args:
         centres: One row each, in units of the card's mean and spread.
-        reach: The distance from the nearest centre within which 95 % of the held-out nodes lie.
+        reach: The distance from the nearest centre within which 95 % of the held-out nodes lie, or of all nodes where
+            fewer than :data:`FEWEST_HELD_OUT` are held out.
     """
 
     centres: Tensor
@@ -61,10 +67,14 @@ class Prototypes:
     def mix(self, standard: Tensor) -> Mix:
         """How they make up the rows of a representation, given in units of the card's mean and spread."""
         distance, nearest = _nearest(standard, self.centres)
-        shares = torch.bincount(nearest, minlength=self.centres.size(0)).to(standard.dtype) / standard.size(0)
-        mean = standard.mean(0)
-        unexplained = torch.linalg.vector_norm(mean - shares @ self.centres) / mean.norm().clamp(min=_TINY)
-        return Mix(float(unexplained), float((distance > self.reach).double().mean()))
+        outside = float((distance > self.reach).double().mean())
+        if self.centres.size(0) < FEWEST_CENTRES:
+            return Mix(0.0, outside)
+        centres = widened(self.centres)
+        shares = torch.bincount(nearest, minlength=centres.size(0)).to(centres.dtype) / standard.size(0)
+        mean = standard.mean(0).to(centres.dtype)
+        unexplained = torch.linalg.vector_norm(mean - shares @ centres) / mean.norm().clamp(min=_TINY)
+        return Mix(float(unexplained.clamp(0, 1)), outside)
 
 
 @torch.no_grad()
@@ -88,11 +98,12 @@ def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int
     found = found[sizes >= min(FEWEST, sizes.max())]  # the centre of a single row would be that row
     # half precision is enough and keeps cards of wide models small
     centres = torch.from_numpy(found).clamp(-6e4, 6e4).half().to(standard)
-    distance, _ = _nearest(standard[held_out] if bool(held_out.any()) else standard, centres)
+    distance, _ = _nearest(standard[held_out] if int(held_out.sum()) >= FEWEST_HELD_OUT else standard, centres)
     return Prototypes(centres, float(quantiles(distance.unsqueeze(1), (HELD_OUT,))[0]))
 
 
 def _nearest(standard: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The distance of each row from the nearest centre, and which one that is."""
-    found = [torch.cdist(block, centres).min(1) for block in in_blocks(standard)]
+    centres = widened(centres)
+    found = [torch.cdist(widened(block), centres).min(1) for block in in_blocks(standard, centres.size(0))]
     return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])

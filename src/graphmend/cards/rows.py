@@ -18,6 +18,7 @@ __all__ = [
     "row_statistics",
     "set_apart",
     "usual",
+    "widened",
 ]
 
 ROW_STATISTICS = ("log norm", "log density", "log maximum", "share outside the range")
@@ -32,9 +33,19 @@ _TINY = 1e-12
 EMPTY_ROW = math.log(_TINY)  # the log norm of a row without any entry
 
 
-def in_blocks(x: Tensor) -> list[Tensor]:
-    """The rows of ``x``, some at a time."""
-    return list(torch.split(x, max(1, BLOCK // max(1, x.size(1)))))
+def in_blocks(x: Tensor, made: int = 1) -> list[Tensor]:
+    """The rows of ``x``, some at a time.
+
+    Args:
+        x: The rows.
+        made: How many numbers are made of each row, if that is more than it has.
+    """
+    return list(torch.split(x, max(1, BLOCK // max(1, x.size(1), made))))
+
+
+def widened(x: Tensor) -> Tensor:
+    """The same numbers in at least single precision; sums of smaller floats overflow and are rounded too far."""
+    return x.float() if x.element_size() < 4 else x
 
 
 @torch.no_grad()

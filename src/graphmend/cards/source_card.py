@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments
 from graphmend.cards.prototypes import Mix, Prototypes
+from graphmend.cards.rows import widened
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.frozen.embedding import Call, Tap
 from graphmend.frozen.first_layer import FirstLayer
@@ -22,7 +23,7 @@ from graphmend.io.files import digest, first_line, read_header, read_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
-FORMAT = "graphmend-card-3"
+FORMAT = "graphmend-card-4"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ class SourceCard:
         model: Digest of the model's weights, the same in every floating-point type that holds them exactly.
         first_layer: The module whose output is the first layer, as in ``convs.0``; ``convs.0#2`` is its second call.
         first_norm: The batch normalisation that is given this output, if there is one.
-        z_layer: The module whose input is the embedding; empty if the model has an ``embed`` method of its own.
+        z_layer: The module whose input is the embedding, ``""`` being the model itself; ``None`` if it comes from the
+            model's own ``embed`` method.
         z_is_output: Whether the embedding is the output of that module instead.
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
@@ -103,7 +105,7 @@ class SourceCard:
     model: str
     first_layer: str
     first_norm: str | None
-    z_layer: str
+    z_layer: str | None
     z_is_output: bool
     z_tail: list[str]
     embedding: str | None = None
@@ -113,8 +115,9 @@ class SourceCard:
         """Where the first layer and the embedding come from in the model, on every graph."""
         first_layer = FirstLayer(Tap(Call.of(self.first_layer), output=True), self.first_norm)
         tail = tuple(Call.of(call) for call in self.z_tail)
-        own = self.z_layer == ""
-        return Taps(first_layer, OwnEmbed() if own else Tap(Call.of(self.z_layer), self.z_is_output, tail))
+        if self.z_layer is None:
+            return Taps(first_layer, OwnEmbed())
+        return Taps(first_layer, Tap(Call.of(self.z_layer), self.z_is_output, tail))
 
     @property
     def first(self) -> Moments:
@@ -203,11 +206,11 @@ class SourceCard:
 
     def _missing_in(self, model: nn.Module) -> list[str]:
         """What the first layer and the embedding come from and the model has not."""
-        calls = [self.first_layer, *self.z_tail, *([self.z_layer] if self.z_layer else [])]
+        calls = [self.first_layer, *self.z_tail, *([] if self.z_layer is None else [self.z_layer])]
         names = [Call.of(call).name for call in calls] + ([] if self.first_norm is None else [self.first_norm])
         modules = dict(model.named_modules())
         missing = [f"the module {name!r}" for name in dict.fromkeys(names) if name not in modules]
-        has_embed = self.z_layer != "" or callable(getattr(model, "embed", None))
+        has_embed = self.z_layer is not None or callable(getattr(model, "embed", None))
         return missing if has_embed else [*missing, "an embed method"]
 
     def summary(self) -> str:
@@ -286,7 +289,8 @@ class SourceCard:
 def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:
     """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not NaN."""
     is_missing = centroids.isnan().all(1)
-    return torch.cdist(standard, centroids.nan_to_num(nan=0.0)).masked_fill(is_missing, torch.inf).argmin(1)
+    distance = torch.cdist(widened(standard), widened(centroids.nan_to_num(nan=0.0)))
+    return distance.masked_fill(is_missing, torch.inf).argmin(1)
 
 
 def model_digest(model: nn.Module) -> str:

@@ -110,7 +110,7 @@ def _check_entries(x: Tensor, missing_allowed: bool) -> None:
 def first_entry(x: Tensor, chosen: Tensor) -> str:
     """The first of some entries, for a message: ``x[3, 1] = nan``."""
     row, column = (int(i) for i in chosen.nonzero()[0])
-    return f"x[{row}, {column}] = {float(x[row, column])}"
+    return f"x[{row}, {column}] = {float(x.detach()[row, column])}"
 
 
 def is_finite(x: Tensor) -> bool:

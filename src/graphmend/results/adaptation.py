@@ -205,21 +205,29 @@ class Adaptation:
         is_other = result.decision == other.is_change
         chosen = other.menders if is_other else menders
         decision = APPLIED if result.decision else PARTLY if chosen else LEFT_ALONE
-        sentence = f"{decision}: {counts}"
+        patch = other.patch if is_other else self.patch
+        sentence = f"{decision}: {self._filling}{counts}"
         verdict = replace(
             self._verdict(),
             decision=decision,
             menders=chosen,
             regime="labels",
             sentence=sentence,
-            flips=float((old != new).double().mean()) if chosen else 0.0,
+            flips=0.0 if self._is_before(patch) else float((old != new).double().mean()),
             next_step="",
         )
         if not is_other:
             return replace(self, verdict=verdict)
         own = Alternative(self.logits, self.patch, other.keys, not other.is_change, menders)
-        data = other.patch.apply(self.patch.revert(self.data))
-        return replace(self, data=data, logits=other.logits, patch=other.patch, verdict=verdict, alternative=own)
+        data = patch.apply(self.patch.revert(self.data))
+        return replace(self, data=data, logits=other.logits, patch=patch, verdict=verdict, alternative=own)
+
+    @property
+    def _filling(self) -> str:
+        """That missing values were filled, as the beginning of a sentence; nothing where none were missing."""
+        if self.filled is None:
+            return ""
+        return f"{self.values_filled:,} missing value{' was' if self.values_filled == 1 else 's were'} filled; "
 
     def _verdict(self) -> Verdict:
         assert self.verdict is not None

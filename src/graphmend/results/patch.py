@@ -172,7 +172,7 @@ class Patch:
         )
 
     def _fits(self, data: Data) -> bool:
-        """Whether there is a place for everything; that all is what it was shows in the fingerprint."""
+        """Whether there is a place for everything; the fingerprint shows whether the rest is unchanged."""
         bits, total = as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
         edges = edge_attributes(data, self.removed_attributes)
         return (

@@ -3,7 +3,8 @@ r"""A few labels settle whether a change helps: a sequential test on the nodes w
 Only flipped nodes matter. At each, either the new prediction is right, or the old one, or neither. Of the nodes that
 speak for one side, let a share :math:`p` speak for the change. Wald's test compares :math:`p = 0.65` with
 :math:`p = 0.35`: every node for the change adds :math:`\ln(0.65 / 0.35)`, every node against it subtracts as much, and
-the sum decides as soon as it leaves :math:`\pm \ln((1 - \alpha) / \alpha)` (Wald, 1945).
+the sum decides as soon as it leaves :math:`\pm \ln((1 - \alpha) / \alpha)` (Wald, 1945). That takes at least
+:data:`FEWEST` flipped nodes; a change that flips fewer cannot be settled by labels.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, require, shown
 from graphmend.results.patch import Patch
 
-__all__ = ["Alternative", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
+__all__ = ["FEWEST", "Alternative", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
 
 SHARE = 0.65
 ERROR = 0.05
+STEP = math.log(SHARE / (1 - SHARE))  # what one label adds or subtracts
+LIMIT = math.log((1 - ERROR) / ERROR)  # where the test ends
+FEWEST = math.ceil(LIMIT / STEP)  # labels that settle anything, if all of them speak for the same side
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +73,12 @@ def poll(old: Tensor, new: Tensor, labels: Sequence[int]) -> Poll:
         new: Their new predictions.
         labels: Their true classes.
     """
-    step, limit = math.log(SHARE / (1 - SHARE)), math.log((1 - ERROR) / ERROR)
     score, for_change, against = 0.0, 0, 0
     for number, (before, after, label) in enumerate(zip(old.tolist(), new.tolist(), labels, strict=True), 1):
         for_change += after == label
         against += before == label
-        score = step * (for_change - against)
-        if abs(score) >= limit:
+        score = STEP * (for_change - against)
+        if abs(score) >= LIMIT:
             return Poll(for_change, against, number, score > 0)
     return Poll(for_change, against, len(labels), None)
 
@@ -108,7 +111,7 @@ def class_number(label: Any, classes: int) -> int:
 
 
 def nodes_to_ask(old: Tensor, new: Tensor, number: int, keys: Tensor) -> Tensor:
-    """At most so many of the nodes with different predictions, in the order of their keys.
+    """Up to ``number`` of the nodes whose predictions differ, in the order of their keys.
 
     Args:
         old: The old predictions.
