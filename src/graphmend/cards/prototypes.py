@@ -93,7 +93,9 @@ def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int
     generator = np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a group that stays empty is no reason to worry anybody
-        found, group = kmeans2(rows, min(NUMBER, max(1, len(rows) // USUAL)), iter=ROUNDS, minit="points", seed=generator)
+        found, group = kmeans2(
+            rows, min(NUMBER, max(1, len(rows) // USUAL)), iter=ROUNDS, minit="points", seed=generator
+        )
     sizes = np.bincount(group, minlength=len(found))
     found = found[sizes >= min(FEWEST, sizes.max())]  # the centre of a single row would be that row
     # half precision is enough and keeps cards of wide models small

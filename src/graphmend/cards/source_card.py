@@ -23,7 +23,7 @@ from graphmend.io.files import digest, first_line, read_header, read_safetensors
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 
-FORMAT = "graphmend-card-4"
+FORMAT = "graphmend-card-3"
 
 
 @dataclass(frozen=True, eq=False)

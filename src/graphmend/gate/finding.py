@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Change
 from graphmend.gate.case import flipped
+from graphmend.results.questions import FEWEST
 
 __all__ = ["Finding", "Step"]
 
@@ -61,8 +62,8 @@ class Finding:
         """
         made, proposal = [step for step in steps if step.is_made], None
         now, menders = logits if not made else _output(made[-1]), tuple(dict.fromkeys(step.mender for step in made))
-        for step in steps:  # a change that alters no prediction is no proposal
-            if not step.is_made and step.change is not None and flipped(now, _output(step)) > 0:
+        for step in steps:  # fewer flips than labels that the test needs would never be settled
+            if not step.is_made and step.change is not None and _flips(now, _output(step)) >= FEWEST:
                 proposal = step
         if made:
             doubt = "" if proposal is None else f"; nothing else was done, because {proposal.reason}"
@@ -76,6 +77,10 @@ class Finding:
         flips = flipped(logits, now if made or proposal is None else _output(proposal))
         change = made[-1].change if made else None
         return cls(sentence, menders, change or Change(), considered, flips, logits)
+
+
+def _flips(before: Tensor, after: Tensor) -> int:
+    return round(flipped(before, after) * len(before))
 
 
 def _output(step: Step) -> Tensor:

@@ -14,6 +14,7 @@ from graphmend.gate.blind_rule import without_card
 from graphmend.gate.card_rule import with_card
 from graphmend.gate.checks import Log
 from graphmend.gate.finding import Finding, Step
+from graphmend.results.questions import FEWEST
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
@@ -61,7 +62,7 @@ class Gate(Adapter):
         finding = Finding.of(steps, logits)
         change = finding.change
         change.logits = change.logits if finding.menders else finding.logits
-        change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
+        change.verdict = _verdict(finding, log, "blind" if task.card is None else "card", task.data.x.size(0))
         change.alternative = finding.proposal
         if change.alternative is None and repaired:
             change.alternative = Change(logits=logits, menders=() if task.filling is None else ("impute",))
@@ -74,7 +75,7 @@ class Gate(Adapter):
         return without_card(task, log) if task.card is None else with_card(task, task.card, log)
 
 
-def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
+def _verdict(finding: Finding, log: Log, regime: str, nodes: int) -> Verdict:
     decision = LEFT_ALONE if not finding.menders else APPLIED if finding.proposal is None else PARTLY
     return Verdict(
         decision,
@@ -83,11 +84,11 @@ def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
         finding.sentence.replace(APPLIED, decision, 1) if finding.menders else finding.sentence,
         tuple(log),
         finding.flips,
-        _next_step(finding, regime),
+        _next_step(finding, regime, finding.flips * nodes >= FEWEST),
     )
 
 
-def _next_step(finding: Finding, regime: str) -> str:
+def _next_step(finding: Finding, regime: str, can_be_asked: bool) -> str:
     """What a person can do now."""
     ask = (
         "look up the labels of a few nodes (result.questions() lists them, or --questions 25) "
@@ -100,5 +101,5 @@ def _next_step(finding: Finding, regime: str) -> str:
     if finding.proposal is not None:
         return f"{'if in doubt about the rest' if finding.menders else 'if in doubt'}, {ask}"
     if finding.menders:
-        return f"{undo}; to be sure, {ask}" if finding.flips > 0 else undo
+        return f"{undo}; to be sure, {ask}" if can_be_asked else undo
     return card if regime == "blind" else ""
