@@ -55,7 +55,8 @@ def _collected(task: Task, card: SourceCard) -> tuple[Numbers, dict[str, Tensor]
     x, edge_index = task.data.x, task.data.edge_index
     case = Case(task, card)
     before = case.look(case.features())
-    outputs, numbers = {"leave": before.logits}, _signs("columns", case, "")
+    outputs: dict[str, Tensor] = {"leave": before.logits}
+    numbers: Numbers = {}
     broken, outlying = BrokenRows(case, before), outlying_rows(x)
     states = {"": (case, before)}
     numbers |= {"rows: number": broken.number, "rows: share": broken.share}
@@ -68,7 +69,7 @@ def _collected(task: Task, card: SourceCard) -> tuple[Numbers, dict[str, Tensor]
         outputs["blind rows"] = case.look(refilled(x, edge_index, outlying)).logits
     for name, (graph, look) in states.items():
         edges, features = AddedEdges(graph, look, None), ShiftedFeatures(graph, look)
-        numbers |= _signs("edges", edges, name) | _signs("features", features, name)
+        numbers |= _signs("columns", graph, name) | _signs("edges", edges, name) | _signs("features", features, name)
         numbers |= _more_of_edges(name, look, edges) | _more_of_features(name, look, features)
         outputs[f"{name}purify"], outputs[f"{name}align"] = edges.after.logits, features.after.logits
         moved = features.change.x

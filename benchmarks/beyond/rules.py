@@ -85,11 +85,12 @@ class Table:
         broken, repaired = self._holds("", "rows", {}, parts=1), self._holds("", "rows", limits)
         out = np.where(repaired, CANDIDATES.index("rows"), 0)
         for state, mask in (("", ~broken), ("repaired ", repaired)):
+            mask = mask & self._holds(state, "columns", limits)
             edges = self._holds(state, "edges", limits)
             features = self._holds(state, "features", limits) & ~edges
             out = np.where(mask & edges, CANDIDATES.index(f"{state}purify"), out)
             out = np.where(mask & features, CANDIDATES.index(f"{state}align"), out)
-        return np.where(self._holds("", "columns", limits), out, 0)
+        return out
 
     def proposals(self) -> Array:
         """The positions of what the gate would ask about: what it does, or else the last remedy that it doubts."""
@@ -98,9 +99,8 @@ class Table:
         out = np.where(broken & ~repaired & self._exists("rows"), CANDIDATES.index("rows"), out)
         for state, mask in (("", ~broken), ("repaired ", repaired)):
             for rule, candidate in (("edges", "purify"), ("features", "align")):
-                trouble = mask & self._holds(state, rule, {}, parts=1)
+                trouble = mask & self._holds(state, "columns", {}) & self._holds(state, rule, {}, parts=1)
                 out = np.where(trouble, CANDIDATES.index(f"{state}{candidate}"), out)
-        out = np.where(self._holds("", "columns", {}), out, 0)  # otherwise nothing else is looked at
         return np.where(decisions > 0, decisions, out)
 
     def _exists(self, candidate: str) -> Array:

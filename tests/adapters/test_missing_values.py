@@ -445,7 +445,7 @@ def test_what_is_repaired_after_filling_comes_after_it_in_the_sentence() -> None
     result = Gate()(net, data)
     verdict = result.verdict
     assert verdict is not None and verdict.menders == ("impute",) and verdict.decision == "applied"
-    assert "1 missing value in 1 row was filled from its neighbours; then 5 of 40 feature rows" in verdict.sentence
+    assert "1 missing value in 1 row was filled from its neighbours; then 5 broken feature rows" in verdict.sentence
     assert float(result.data.x.max()) < 2 and same_bits(result.patch.revert(result.data).x, x)
     full = filled(x, data.edge_index)[0]
     with torch.no_grad():

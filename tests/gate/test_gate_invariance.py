@@ -103,5 +103,5 @@ def test_evidence_says_on_which_side_it_is() -> None:
     item = Evidence("shift", 0.5, 0.4, above=True)
     assert item.holds and "0.5" in str(item) and "at least 0.4" in str(item)
     assert not replace(item, above=False).holds
-    assert "not found" in str(replace(item, above=False)) and "at most 0.4" in str(replace(item, above=False))
+    assert "above the limit" in str(replace(item, above=False)) and "at most 0.4" in str(replace(item, above=False))
     assert replace(item, value=0.4).holds and replace(item, value=0.4, above=False).holds

@@ -9,12 +9,13 @@ import pytest
 
 from gate_cases import card_of, moved, planted, trained, with_bad_rows
 from graphmend.adapters.base import Task
+from graphmend.adapters.impute import outlying_rows
 from graphmend.frozen import FrozenGNN
-from graphmend.gate.blind_rule import OUTLYING, OutlyingRows
+from graphmend.gate.blind_rule import OUTLYING
 from graphmend.gate.card_rule import COLUMNS, EDGES, FEATURES, ROWS
 from graphmend.gate.case import Case
 from graphmend.gate.checks import Check, Log, at_least, at_most, first_doubt
-from graphmend.gate.signs import AddedEdges, BrokenRows, ShiftedFeatures
+from graphmend.gate.signs import AddedEdges, BrokenRows, Repair, ShiftedFeatures
 from graphmend.graph.limits import Limits
 from graphmend.results.history import History
 from graphs import rng
@@ -26,7 +27,7 @@ TABLES: dict[type, tuple[Check, ...]] = {
     BrokenRows: ROWS[0] + ROWS[1],
     AddedEdges: EDGES[0] + EDGES[1],
     ShiftedFeatures: FEATURES[0] + FEATURES[1],
-    OutlyingRows: OUTLYING,
+    Repair: OUTLYING,
 }
 CHECKS = [pytest.param(kind, check, id=f"{kind.__name__}.{check.sign}") for kind in TABLES for check in TABLES[kind]]
 
@@ -42,7 +43,7 @@ def signs() -> Iterator[dict[type, object]]:
         case = Case(task, made)
         before = case.look(case.features())
         found = (BrokenRows(case, before), AddedEdges(case, before, None), ShiftedFeatures(case, before))
-        yield {type(thing): thing for thing in (case, *found, OutlyingRows(task))}
+        yield {type(thing): thing for thing in (case, *found, Repair(task, outlying_rows(data.x)))}
 
 
 @pytest.mark.parametrize(("kind", "check"), CHECKS)
@@ -56,7 +57,7 @@ def test_every_sign_is_an_attribute_that_holds_a_number(kind: type, check: Check
 def test_what_follows_can_be_said_of_any_value(kind: type, check: Check) -> None:
     assert check.words and not check.words.endswith(".")
     for value in (0.0, 1 / 3, 1e6):
-        said = check.otherwise.format(value=value)
+        said = check.otherwise.format(value=value, limit=check.limit)
         assert "{" not in said and not said.endswith(".")
 
 

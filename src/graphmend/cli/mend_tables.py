@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from graphmend.cli.console import PlainConsole, plain_table
-from graphmend.results.verdict import LEFT_ALONE, Verdict
+from graphmend.results.verdict import LEFT_ALONE, Evidence, Verdict
 
 Report = dict[str, Any]
 
@@ -109,8 +109,7 @@ def _evidence_table(report: Report) -> Table:
     for column in ("evidence", "measured", "looked for", ""):
         table.add_column(column, justify="right" if column == "measured" else "left", no_wrap=column != "evidence")
     for item in _verdict(report)["evidence"]:
-        wanted = f"at {'least' if item['above'] else 'most'} {item['threshold']:.3g}"
-        table.add_row(item["name"], f"{item['value']:.3g}", wanted, "found" if item["holds"] else "not found")
+        table.add_row(*Evidence(item["name"], item["value"], item["threshold"], item["above"]).cells)
     return table
 
 

@@ -24,7 +24,28 @@ __all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
 Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: what tells trouble, and what tells that the remedy is right
 
 _MIX = "other shares of the kinds of nodes that the model knows explain the shift, which is no fault"
+_ROWS_SHIFT = "shift of the feature rows, in units of its noise"
 _UNKNOWN = "aligning would not bring the nodes back to what the model has seen"
+ROWS: Rule = (
+    (
+        at_least("number", 1, "broken feature rows"),
+        at_least("changed", 1, "broken feature rows that may change", "the limits let no broken feature row change"),
+        at_most(
+            "share",
+            0.5,
+            "share of broken feature rows",
+            "{value:.0%} of the feature rows are broken, so nothing shows what a normal row looks like",
+        ),
+    ),
+    (
+        at_most(
+            "rise_of_the_shift",
+            1.0,
+            "shift of the first layer after repairing rows, relative to before",
+            "repairing the broken feature rows would move the first layer away from the training graph",
+        ),
+    ),
+)
 COLUMNS = (
     at_most(
         "unseen_columns",
@@ -33,44 +54,24 @@ COLUMNS = (
         "{value:.0%} of what the features say is in columns that never varied in training, so the card cannot judge it",
     ),
 )
-ROWS: Rule = (
-    (
-        at_least("number", 1, "broken feature rows"),
-        at_least("changed", 1, "broken feature rows that may change"),
-    ),
-    (
-        at_most(
-            "share",
-            0.5,
-            "share of broken rows",
-            "{value:.0%} of the feature rows are broken, so none says what is normal",
-        ),
-        at_most(
-            "rise_of_the_shift",
-            1.0,
-            "shift of the first layer after repairing rows, for one before",
-            "repairing the broken feature rows would move the first layer away from the training graph",
-        ),
-    ),
-)
 EDGES: Rule = (
     (
-        at_most("rows_shift", 1.0, "shift of the feature rows, in units of its noise"),  # the nodes are the known ones
+        at_most("rows_shift", 1.0, _ROWS_SHIFT),  # the nodes are the known ones
         at_least("excess", 0.03, "share of the edges in excess"),
-        at_least("number", 1, "edges that may be cut"),
+        at_least("number", 1, "edges that may be removed"),
     ),
     (
         at_most(
             "other_change",
             0.25,
-            "change of the number of well-fitting edges, for one edge in excess",
-            "more has happened to the edges than that some were added",
+            "change of the number of well-fitting edges, for each edge in excess",
+            "the edges have changed in other ways than by additions, which removing some would not undo",
         ),
         at_least(
             "confident_flips",
             0.35,
-            "confident predictions that flip, for one edge cut and one edge in excess",
-            "there are more badly fitting edges than in training, but cutting them would not undo an attack",
+            "confident predictions that flip, for each edge removed and each in excess",
+            "more edges fit badly than in training, but removing them would not undo an attack",
         ),
         at_least(
             "backing",
@@ -86,28 +87,28 @@ FEATURES: Rule = (
             "shift",
             4.0,
             "shift of the first layer, in units of its noise",
-            "nothing is broken that the gate knows of; the first layer has moved by {value:.1f} times the noise of the "
-            "training graph, and a fault moves it by {limit:.0f} or more",
+            "nothing was found; the first layer differs from training by {value:.1f} times the noise, "
+            "and a fault makes it {limit:.0f} or more",
+        ),
+        at_least(
+            "rows_shift",
+            2.5,
+            _ROWS_SHIFT,
+            "the first layer has shifted, but the feature rows have not: other edges do that, which no change of "
+            "features undoes",
         ),
     ),
     (
         at_least(
-            "rows_shift",
-            2.5,
-            "shift of the feature rows, in units of its noise",
-            "the first layer has shifted, but the feature rows have not: other edges do that, which no change of "
-            "features undoes",
-        ),
-        at_least(
             "unexplained_first", 0.4, "share of the first layer's shift that no mix of known nodes explains", _MIX
         ),
         at_least("unexplained_z", 0.2, "share of the embedding's shift that no mix of known nodes explains", _MIX),
-        at_most("still_unknown", 0.35, "share of nodes unlike any known one after aligning", _UNKNOWN),
-        at_most("more_unknown", 0.05, "rise of the share of nodes unlike any known one", _UNKNOWN),
+        at_most("still_unknown", 0.35, "share of nodes unlike any seen in training, after aligning", _UNKNOWN),
+        at_most("more_unknown", 0.05, "rise of the share of nodes unlike any seen in training", _UNKNOWN),
         at_most(
             "flips_of_chance",
             1.0,
-            "predictions flipped, for one by chance",
+            "predictions that flip, relative to predictions at random",
             "aligning would change predictions at random",
         ),
         at_least(
@@ -130,17 +131,16 @@ def with_card(task: Task, card: SourceCard, log: Log) -> tuple[Sequence[Step], T
     """Look at a graph with the card of its model: the steps looked into, and the output on the graph as it is."""
     case = Case(task, card)
     before = start = case.look(case.features())
-    doubt = first_doubt(COLUMNS, case, log)
-    if doubt is not None:
-        return [Step("", doubt)], start.logits
-    broken = BrokenRows(case, before)
+    broken, x = BrokenRows(case, before), None
     rows = _step("impute", ROWS, broken, log)
-    x = None
-    if rows.is_made and rows.change is not None and rows.change.x is not None:
-        x, before = rows.change.x, broken.after
+    if rows.is_made:
+        x, before = broken.x, broken.after
         case = case.with_features(x)
     elif rows.reason:
         return [rows], start.logits  # among broken rows nothing else can be told
+    unseen = first_doubt(COLUMNS, case, log)
+    if unseen is not None:
+        return [rows, Step("", unseen)], start.logits
     edges = _step("purify", EDGES, AddedEdges(case, before, x), log)
     features = Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log)
     return [rows, edges, features], start.logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -111,6 +112,7 @@ class Case:
         """The distance of the first layer's moments from the card's."""
         return self.card.first.distance(look.moments)
 
+    @cached_property
     def rows_shift(self) -> float:
         """The distance of the moments of the feature rows from the card's, in units of their noise; no edge enters."""
         noise = max(self.card.rows_noise_for(self.nodes), LEAST_NOISE)

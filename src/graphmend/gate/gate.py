@@ -23,11 +23,12 @@ __all__ = ["Gate"]
 class Gate(Adapter):
     """Mend only what is broken: decide which mender acts on a graph, or none, and say why.
 
-    With a source card (``card=``, from :func:`graphmend.card`) the gate looks for edges in excess
-    (:class:`~graphmend.adapters.Purify`), for abnormal feature rows (:class:`~graphmend.adapters.Impute`) and for a
+    With a source card (``card=``, from :func:`graphmend.card`) the gate looks for broken feature rows
+    (:class:`~graphmend.adapters.Impute`), then for edges in excess (:class:`~graphmend.adapters.Purify`), then for a
     shift of the model's first layer (:class:`~graphmend.adapters.Align`), each against what the training graph itself
-    shows. Without one it repairs rows that are set apart, and proposes the rest. Missing values (NaN) are filled before
-    it looks. The result's ``verdict`` says what was looked for, what was found, and what to do next.
+    shows. Another mix of the nodes that the model knows is no fault. Without a card the gate repairs rows that are set
+    apart, and proposes the rest. Missing values (NaN) are filled before it looks. The result's ``verdict`` says what
+    was looked for, what was found, and what to do next.
 
     Args:
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
@@ -63,7 +64,7 @@ class Gate(Adapter):
         change.verdict = _verdict(finding, log, "blind" if task.card is None else "card")
         change.alternative = finding.proposal
         if change.alternative is None and repaired:
-            change.alternative = Change(logits=logits)
+            change.alternative = Change(logits=logits, menders=() if task.filling is None else ("impute",))
         return change
 
     def _ask(self, task: Task, log: Log) -> tuple[Sequence[Step], Tensor]:
@@ -88,11 +89,16 @@ def _verdict(finding: Finding, log: Log, regime: str) -> Verdict:
 
 def _next_step(finding: Finding, regime: str) -> str:
     """What a person can do now."""
-    ask = "ask for the labels of a few nodes, result.questions() names them, and let result.decide(labels) settle it"
-    card = "make a card with graphmend.card(model, train_data), which tells far more"
-    undo = "result.patch.revert(result.data) takes the change back"
+    ask = (
+        "look up the labels of a few nodes (result.questions() lists them, or --questions 25) "
+        "and let them decide (result.decide(labels), or --labels FILE)"
+    )
+    card = "make a card, which tells far more (graphmend.card(model, train_data), or 'graphmend card')"
+    undo = "result.patch.revert(result.data), or 'graphmend revert', takes the change back"
+    if finding.proposal is not None and regime == "blind":
+        return f"{card}; or {ask}"
     if finding.proposal is not None:
         return f"{'if in doubt about the rest' if finding.menders else 'if in doubt'}, {ask}"
     if finding.menders:
         return f"{undo}; to be sure, {ask}" if finding.flips > 0 else undo
-    return card if regime == "blind" else "nothing"
+    return card if regime == "blind" else ""

@@ -5,48 +5,35 @@ Each object measures a sign when it is asked for, makes its change when that is 
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from graphmend.adapters.alignment import alignment
-from graphmend.adapters.base import Change
+from graphmend.adapters.base import Change, Task
 from graphmend.adapters.impute import abnormal_rows, refilled
 from graphmend.adapters.purify import Excess, Purify, excess_of, worst_edges
 from graphmend.gate.case import Case, Look, backing
 from graphmend.graph.edits import without_edges
 
-__all__ = ["AddedEdges", "BrokenRows", "ShiftedFeatures"]
+__all__ = ["AddedEdges", "BrokenRows", "Repair", "ShiftedFeatures"]
 
 SHIFTED = 5.0  # times the noise, from which rows that say too little are worth filling
 _TINY = 1e-12
 
 
-class BrokenRows:
-    """Feature rows that look like nothing seen in training, and their repair from the neighbours.
+class Repair:
+    """Feature rows that are broken, and their repair from the neighbours.
 
     Args:
-        case: The graph.
-        before: How the model sees it.
+        task: The graph and its limits.
+        rows: The broken rows as a mask.
     """
 
-    def __init__(self, case: Case, before: Look) -> None:
-        self.case, self.before = case, before
-
-    @cached_property
-    def rows(self) -> Tensor:
-        """The broken rows as a mask.
-
-        Rows that say too little, empty ones most of all, mislead nobody: a model sees their neighbours anyway. They
-        count only if the first layer has shifted because there are so many of them.
-        """
-        case = self.case
-        rows = case.task.judged(abnormal_rows(case.data.x, case.card))
-        if case.shift(self.before) >= SHIFTED * case.noise or not bool(rows.any()) or bool(rows.all()):
-            return rows
-        size: Tensor = torch.linalg.vector_norm(case.data.x, dim=1)
-        return rows & (size > size[~rows].median())
+    def __init__(self, task: Task, rows: Tensor) -> None:
+        self.task, self.rows = task, rows
 
     @property
     def number(self) -> int:
@@ -58,26 +45,16 @@ class BrokenRows:
         """Their share of all rows."""
         return float(self.rows.double().mean())
 
+    @cached_property
+    def x(self) -> Tensor:
+        """The features with these rows repaired, within the caller's limits."""
+        data = self.task.data
+        return self.task.within_limits(refilled(data.x, data.edge_index, self.rows))
+
     @property
     def changed(self) -> int:
-        """How many of them the repair changes, within the caller's limits."""
-        return int((self._x != self.case.data.x).any(1).sum()) if self.number else 0
-
-    @cached_property
-    def after(self) -> Look:
-        """How the model sees the graph with these rows repaired."""
-        return self.case.look(self._x)
-
-    @cached_property
-    def _x(self) -> Tensor:
-        data = self.case.data
-        return self.case.task.within_limits(refilled(data.x, data.edge_index, self.rows))
-
-    @property
-    def rise_of_the_shift(self) -> float:
-        """The shift of the first layer after the repair, in units of the shift before or, if that is more, of noise."""
-        shift, noise = self.case.shift, self.case.noise
-        return shift(self.after) / max(shift(self.before), noise)
+        """How many rows the repair changes."""
+        return int((self.x != self.task.data.x).any(1).sum()) if 0 < self.share < 1 else self.number
 
     @property
     def done(self) -> str:
@@ -85,10 +62,45 @@ class BrokenRows:
         rows = "row was repaired from its" if self.number == 1 else "rows were repaired from their"
         return f"{self.number} broken feature {rows} neighbours"
 
+
+class BrokenRows(Repair):
+    """Feature rows that look like nothing seen in training.
+
+    Rows that say too little, empty ones most of all, mislead nobody: a model sees their neighbours anyway. They count
+    only if the first layer has shifted because there are so many of them.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+    """
+
+    def __init__(self, case: Case, before: Look) -> None:
+        self.case, self.before = case, before
+        rows = case.task.judged(abnormal_rows(case.data.x, case.card))
+        if case.shift(before) < SHIFTED * case.noise and bool(rows.any()) and not bool(rows.all()):
+            size: Tensor = torch.linalg.vector_norm(case.data.x, dim=1)
+            rows = rows & (size > size[~rows].median())
+        super().__init__(case.task, rows)
+
+    @cached_property
+    def after(self) -> Look:
+        """How the model sees the graph with these rows repaired."""
+        return self.case.look(self.x)
+
+    @property
+    def rise_of_the_shift(self) -> float:
+        """The shift of the first layer after the repair, in units of the shift before or, if that is more, of noise.
+
+        It is 0 where only the broken rows are too large for the shift to be a number.
+        """
+        shift, noise = self.case.shift, self.case.noise
+        before, after = shift(self.before), shift(self.after)
+        return after / max(before, noise) if math.isfinite(before) or not math.isfinite(after) else 0.0
+
     @property
     def change(self) -> Change:
         """The repair."""
-        return Change(self._x, logits=self.after.logits)
+        return Change(self.x, logits=self.after.logits)
 
 
 class AddedEdges:
@@ -103,10 +115,10 @@ class AddedEdges:
     def __init__(self, case: Case, before: Look, x: Tensor | None) -> None:
         self.case, self.before, self.x = case, before, x
 
-    @cached_property
+    @property
     def rows_shift(self) -> float:
         """The shift of the feature rows in units of their noise."""
-        return self.case.rows_shift()
+        return self.case.rows_shift
 
     @cached_property
     def _excess(self) -> Excess:
@@ -183,10 +195,10 @@ class ShiftedFeatures:
         """The shift of the first layer in units of the noise."""
         return self.case.shift(self.before) / self.case.noise
 
-    @cached_property
+    @property
     def rows_shift(self) -> float:
         """The shift of the feature rows in units of their noise."""
-        return self.case.rows_shift()
+        return self.case.rows_shift
 
     @property
     def unexplained_first(self) -> float:

@@ -41,10 +41,12 @@ class Evidence:
 
     @property
     def _word(self) -> str:
-        return "found" if self.holds else "not found"
+        if self.above:
+            return "found" if self.holds else "not found"
+        return "within the limit" if self.holds else "above the limit"
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.value:.3g} ({self._word}; looked for {self._wanted})"
+        return f"{self.name}: {self.value:.3g} ({self._word}: {self._wanted})"
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -62,7 +64,7 @@ class Verdict:
         regime: What the decision rests on: ``"card"``, ``"blind"`` or ``"labels"``.
         sentence: The reason, for a person.
         evidence: Everything that was measured, in order.
-        flips: Share of the nodes whose prediction the proposed change flips.
+        flips: Share of the nodes whose prediction the change flips; the proposed one where nothing was done.
         next_step: What to do now, for a person.
     """
 
