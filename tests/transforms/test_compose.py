@@ -107,7 +107,7 @@ def test_what_cannot_be_mended_is_named() -> None:
     with pytest.raises(GraphMendError, match=r"must be a torch\.nn\.Module \(got str\)"):
         Mend("gcn")  # type: ignore[arg-type]
     bad = copy.copy(labelled())
-    for value, message in ((torch.inf, "non-finite"), (torch.nan, "nothing but missing values")):
+    for value, message in ((torch.inf, "infinite values"), (torch.nan, "nothing but missing values")):
         bad.x = torch.full_like(bad.x, value)
         with pytest.raises(GraphMendError, match=message):
             T.Compose([Mend(model())])(bad)
