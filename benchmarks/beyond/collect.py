@@ -123,7 +123,8 @@ def read(out: Path) -> list[dict[str, Any]]:
     for path in sorted((out / "evidence").glob("*.json.xz")):
         record = json.loads(lzma.decompress(path.read_bytes()))
         source = path.name.removesuffix(".json.xz")
-        rows += [{"source": source, **row} for row in record["targets"]]
+        commit = record["about"].get("commit")
+        rows += [{"source": source, "commit": commit, **row} for row in record["targets"]]
     return rows
 
 
