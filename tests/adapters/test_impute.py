@@ -358,7 +358,7 @@ def test_where_most_rows_look_abnormal_nothing_is_done() -> None:
     test = Data(x=x, edge_index=data.edge_index)
     assert int(abnormal_rows(x, card(net, data)).sum()) == 144
     result = Impute()(net, test, card=card(net, data))
-    assert result.reason is not None and result.reason.startswith("72 % of the rows look abnormal")
+    assert result.reason is not None and result.reason.startswith("72 % of the rows look broken")
     assert torch.equal(result.data.x, test.x)
 
 

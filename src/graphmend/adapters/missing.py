@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.adapters.broken_rows import broken_rows
 from graphmend.cards.rows import BLOCK, widened
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import require
@@ -63,7 +64,12 @@ class Filling:
             "the graph has a single node, which has no neighbours to fill its missing values (NaN) from; "
             "pass card=graphmend.card(model, train_data)",
         )
-        x, left = filled(given, data.edge_index, None if card is None else card.column_mean)
+        column_mean = None if card is None else card.column_mean
+        x, left = filled(given, data.edge_index, column_mean)
+        broken = broken_rows(x, card) & ~missing.all(1)
+        if bool(broken.any()) and not bool((broken | missing.all(1)).all()):  # broken rows are nobody's neighbours
+            sound, left = filled(given.masked_fill(broken.unsqueeze(1), torch.nan), data.edge_index, column_mean)
+            x, left = torch.where(missing, sound, given), left & missing
         is_known = torch.ones_like(left[0]) if card is not None else ~missing.all(0)
         ranges = replace(limits, frozen_nodes=None, frozen_columns=None, frozen_edges=None)
         if ranges.projection(x) is not None:
