@@ -57,9 +57,9 @@ COLUMNS = (
 EXCESS, OTHER_CHANGE = 0.03, 0.25
 EDGES: Rule = (
     (
-        at_most("rows_shift", 1.0, _ROWS_SHIFT),  # the nodes are the known ones
-        # what the limits for edges come to; it saves comparing the ends of all edges
+        # what the limits below come to; it saves comparing the ends of all edges
         at_least("density", (1 - OTHER_CHANGE * EXCESS) / (1 - EXCESS), "edges per node, relative to training"),
+        at_most("rows_shift", 1.0, _ROWS_SHIFT),  # the nodes are the known ones
         at_least("excess", EXCESS, "share of the edges in excess"),
         at_least("number", 1, "edges that may be removed"),
     ),
