@@ -233,6 +233,7 @@ def made_up_rows(each: int) -> list[Row]:
 
 def test_limits_are_chosen_without_the_family_they_are_judged_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "TRIED", 60)
+    monkeypatch.setattr(rules, "BEST", 1)
     rows, random = made_up_rows(40), np.random.default_rng(0)
     before = {judged.family: judged for judged in rules.left_out(Table(rows))}
     assert set(before) == set(FAMILIES)
@@ -250,6 +251,7 @@ def test_limits_are_chosen_without_the_family_they_are_judged_on(monkeypatch: py
 
 def test_the_limits_that_are_chosen_are_the_best_of_all_on_the_other_families(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "TRIED", 60)
+    monkeypatch.setattr(rules, "BEST", 1)
     table = Table(made_up_rows(12))
 
     def worth(limits: rules.Limits, without: str) -> float:

@@ -18,7 +18,7 @@ from benchmarks.beyond.cells import HARM
 from benchmarks.beyond.evidence import RULES
 from benchmarks.beyond.sources import FAMILY, named
 
-__all__ = ["FREE", "Judged", "Outcome", "Table", "ablation", "judged", "left_out", "settings"]
+__all__ = ["FREE", "Judged", "Outcome", "Table", "ablation", "by_cell", "judged", "left_out", "settings"]
 
 Array = NDArray[Any]
 Limits = dict[tuple[str, str], float]  #: limits other than the gate's, by rule and sign; NaN asks nothing
@@ -41,8 +41,8 @@ FREE: dict[tuple[str, str], tuple[float, ...]] = {  # what each limit may be whe
     ("features", "rise_of_agreement"): (-0.08, -0.04, 0.0),
     ("features", "backing"): (0.05, 0.1, 0.2, 0.3),
 }
-TRIED = 2000  # settings, of which the best is chosen
-PRICE = 20.0  # points of the mean gain that all graphs harmed would cost
+TRIED, BEST = 2000, 100  # settings that are tried, and those of them whose medians are chosen: no setting on an edge
+PRICE = 100.0  # points of the mean gain that all graphs harmed would cost: a point for a hundredth of them
 
 
 class Outcome(NamedTuple):
@@ -157,34 +157,46 @@ class Judged:
     decisions: Array
 
 
-def left_out(table: Table) -> list[Judged]:
-    """Every family with the limits that are best on all others, counting each family alike."""
+def left_out(table: Table, price: float = PRICE) -> list[Judged]:
+    """Every family with the limits that are best on all others, counting each family alike.
+
+    Args:
+        table: The evidence.
+        price: The points that all graphs harmed would cost.
+    """
     tried = list(settings())
     changes = np.array([table.changes(limits) for limits in tried])
+    worth = changes - price * (changes < HARM)
     families = sorted(set(table.family))
-    values = np.array(
-        [
-            (changes[:, table.family == family] - PRICE * (changes[:, table.family == family] < HARM)).mean(axis=1)
-            for family in families
-        ]
-    )
+    values = np.array([worth[:, table.family == family].mean(axis=1) for family in families])
     out = []
     for number, family in enumerate(families):
-        best = int(np.delete(values, number, axis=0).mean(axis=0).argmax())
-        here = table.family == family
-        decisions, own = table.decisions(tried[best]), table.decisions({})
+        order = np.delete(values, number, axis=0).mean(axis=0).argsort()[::-1]
+        best = [tried[position] for position in order[:BEST]]
+        limits = {key: float(np.median([setting[key] for setting in best])) for key in FREE}
+        here, chosen, own = table.family == family, table.changes(limits), table.changes({})
+        decisions, shipped = table.decisions(limits), table.decisions({})
         out.append(
             Judged(
                 family,
-                tried[best],
-                judged(changes[best][~here], decisions[~here]),
-                judged(changes[best][here], decisions[here]),
-                judged(table.changes({})[here], own[here]),
-                changes[best][here],
+                limits,
+                judged(chosen[~here], decisions[~here]),
+                judged(chosen[here], decisions[here]),
+                judged(own[here], shipped[here]),
+                chosen[here],
                 decisions[here],
             )
         )
     return out
+
+
+def by_cell(table: Table, changes: Array, decisions: Array) -> Outcome:
+    """What some changes come to, averaged over the seeds of a set, a model and a target first."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for number, row in enumerate(table.rows):
+        groups.setdefault((row["source"].rpartition("-")[0], row["target"]), []).append(number)
+    means = np.array([changes[group].mean() for group in groups.values()])
+    return judged(means, np.array([decisions[group].max() for group in groups.values()]))
 
 
 def ablation(table: Table) -> dict[tuple[str, str], Outcome]:
