@@ -231,9 +231,10 @@ def made_up_rows(each: int) -> list[Row]:
     return [made_up(name, 1000 * number + i) for number, name in enumerate(FAMILIES) for i in range(each)]
 
 
-def test_limits_are_chosen_without_the_family_they_are_judged_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("best", [1, 7])
+def test_limits_are_chosen_without_the_family_they_are_judged_on(best: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "TRIED", 60)
-    monkeypatch.setattr(rules, "BEST", 1)
+    monkeypatch.setattr(rules, "BEST", best)
     rows, random = made_up_rows(40), np.random.default_rng(0)
     before = {judged.family: judged for judged in rules.left_out(Table(rows))}
     assert set(before) == set(FAMILIES)

@@ -24,8 +24,10 @@ def test_what_is_not_a_number_speaks_for_nothing(above: bool) -> None:
 
 
 def test_evidence_reads_as_a_sentence() -> None:
-    assert str(Evidence("shift", 2.34567, 1.0, True)) == "shift: 2.35 (found; looked for at least 1)"
-    assert str(Evidence("flips", 0.25, 0.1, False)) == "flips: 0.25 (not found; looked for at most 0.1)"
+    assert str(Evidence("shift", 2.34567, 1.0, True)) == "shift: 2.35 (found: at least 1)"
+    assert str(Evidence("shift", 0.5, 1.0, True)) == "shift: 0.5 (not found: at least 1)"
+    assert str(Evidence("flips", 0.25, 0.1, False)) == "flips: 0.25 (above the limit: at most 0.1)"
+    assert str(Evidence("flips", 0.05, 0.1, False)) == "flips: 0.05 (within the limit: at most 0.1)"
 
 
 def verdict() -> Verdict:
