@@ -27,6 +27,7 @@ __all__ = ["Mix", "Prototypes", "find_prototypes"]
 
 NUMBER = 64
 ROUNDS = 20
+STEPS = 2.0**12  # of a standard deviation: rows that differ by rounding alone are equal, and so are their groups
 USUAL = 5  # rows around a centre, at least, where there are few rows
 FEWEST = 3  # rows around a centre
 MOST_ROWS = 4000  # that they are found from
@@ -89,7 +90,7 @@ def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int
     """
     from scipy.cluster.vq import kmeans2  # scipy.cluster changes the filters of warnings when it is imported
 
-    rows = standard[order[:MOST_ROWS]].double().cpu().numpy()
+    rows = standard[order[:MOST_ROWS]].double().mul(STEPS).round().div(STEPS).cpu().numpy()
     generator = np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a group that stays empty is no reason to worry anybody
