@@ -32,6 +32,7 @@ PALETTE = (
     "#a7c957",
 )
 COLOURS = dict(zip(KINDS, PALETTE, strict=True))
+TITLES = {"gate": "the gate with a card", "gate-blind": "the gate without a card"}
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 
 
@@ -65,7 +66,7 @@ def picture(rows: Sequence[Row], methods: Sequence[str] | None = None) -> bytes:
     figure.supylabel("change (points)", fontsize=9)
     kinds = [kind for kind in KINDS if any(cell.kind == kind for cell in cells)]
     handles = [plt.Line2D([], [], linestyle="", marker="o", markersize=5, color=COLOURS[kind]) for kind in kinds]
-    figure.legend(handles, kinds, ncols=len(kinds), fontsize=8, frameon=False, loc="outside upper center")
+    figure.legend(handles, kinds, ncols=6, fontsize=8, frameon=False, loc="outside upper center")
     file = io.BytesIO()
     figure.savefig(file, dpi=150, format="png")
     plt.close(figure)
@@ -88,4 +89,4 @@ def _panel(panel: Any, name: str, cells: Sequence[Cell]) -> None:
     panel.tick_params(labelsize=8)
     s = summary(cells)
     text = f"mean {s.change:+.2f}, harmed {100 * s.harmed:.1f} %, worst {s.worst.change:+.1f}"
-    panel.set_title(f"{name} ({s.cells} cells)\n{text}", fontsize=9)
+    panel.set_title(f"{TITLES.get(name, name)} ({s.cells} cells)\n{text}", fontsize=9)
