@@ -11,7 +11,7 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
-from graphmend import FrozenGNN, GraphMendError, GTrans, mend
+from graphmend import FrozenGNN, GraphMendError, GTrans, card, mend
 from graphmend.adapters import Identity, Impute
 from sample_models import HID, IN, OUT, TwoConvs, make_graph, seeded
 from untouched import assert_same, generator_states
@@ -121,7 +121,6 @@ def test_what_needs_a_layer_says_so_and_leaves_the_model_as_it_was(kind: str) ->
     model, data = made(kind), make_graph()
     before = state(model)
     said = {
-        "TorchScript hides the layers of the model, so its first layer cannot be found; pass the model that": None,
         "so its second-last representation cannot be found; .* or give it an embed": GTrans(edge_steps=0),
         "TorchScript hides its layers, and it has no edge_weight .*; edge_steps=0 still works": GTrans(),
         "TorchScript hides the layers of the model, so the output of 'first' cannot": GTrans(embedding="first"),
@@ -130,6 +129,17 @@ def test_what_needs_a_layer_says_so_and_leaves_the_model_as_it_was(kind: str) ->
         with pytest.raises(GraphMendError, match=message):
             mend(model, data, adapter)
         assert_same(before, state(model))
+    with pytest.raises(GraphMendError, match="TorchScript hides the layers of the model, so its first layer cannot"):
+        card(model, data)
+    assert_same(before, state(model))
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_without_a_card_the_gate_repairs_rows_and_needs_no_layer(kind: str) -> None:
+    model, data = made(kind), make_graph()
+    data.x[:4] *= 1e4
+    result = mend(model, data)
+    assert result.verdict is not None and result.verdict.menders == ("impute",)
 
 
 @pytest.mark.parametrize("kind", ["script", "load"])
