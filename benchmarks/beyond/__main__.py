@@ -5,6 +5,10 @@ python -m benchmarks.beyond pack --store DIR --out DIR [--sources ...]
 python -m benchmarks.beyond unpack --store DIR FILE.tar ...
 python -m benchmarks.beyond measure --store DIR --out DIR [--suite trust] [--methods gate,gate-blind] [--jobs 8]
 python -m benchmarks.beyond tables --out DIR
+python -m benchmarks.beyond all --store DIR --out DIR --docs docs [--suite trust] [--sources ...] [--jobs 8]
+
+The last one does it all: it trains what the store lacks, measures the gate, collects its evidence and writes the page
+(:mod:`benchmarks.beyond.page`); what exists is not done again, so it can be stopped and called again at any time.
 
 A suite has a store of models in common with the others, but its rows go into a folder of their own.
 """
@@ -13,14 +17,17 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.beyond.archive import pack, unpack
+from benchmarks.beyond.collect import collect
 from benchmarks.beyond.measure import measure
 from benchmarks.beyond.methods import names
 from benchmarks.beyond.models import BACKBONES
+from benchmarks.beyond.page import page
 from benchmarks.beyond.picture import picture
 from benchmarks.beyond.rows import read_rows
 from benchmarks.beyond.sources import HALVES, SETS, Source
@@ -56,12 +63,27 @@ def main() -> None:
             device=arguments.device,
             jobs=arguments.jobs,
         )
+    elif arguments.command == "all":
+        _all(arguments)
     elif arguments.command == "tables":
         print(report(arguments.out, arguments.methods), end="")
     elif arguments.command == "picture":
         path = arguments.out / "cells.png"
         write_bytes(path, picture(read_rows(arguments.out), arguments.methods))
         print(path)
+
+
+def _all(arguments: argparse.Namespace) -> None:
+    """Train, measure, collect, and write the page."""
+    for suite in SUITES if arguments.suite is None else (arguments.suite,):
+        arguments.suite = suite
+        sources, jobs, device = _sources(arguments), arguments.jobs, arguments.device
+        train(arguments.store, sources, attacked=("test",), device=device, jobs=jobs)
+        rows, found = (arguments.out / name / suite for name in ("rows", "evidence"))
+        measure(sources, arguments.store, rows, methods=("gate", "gate-blind"), suite=suite, device=device, jobs=jobs)
+        collect(sources, arguments.store, found, suite=suite, device=device, jobs=jobs, seconds=math.inf)
+    looks = [arguments.docs / "results" / f"held_out{name}_cpu.jsonl" for name in ("_first", "", "_third")]
+    page(arguments.out / "rows", arguments.out / "evidence", looks, arguments.docs)
 
 
 def _sources(arguments: argparse.Namespace) -> list[Source]:
@@ -95,6 +117,10 @@ def _parser() -> argparse.ArgumentParser:
     rows.add_argument("--methods", type=_some_of(names()), help=f"some of {', '.join(names())}; all by default")
     measuring = commands.add_parser("measure", parents=[store, some, runs, rows], help="measure methods on targets")
     measuring.add_argument("--kinds", type=_some_of(KINDS), help=f"some of {', '.join(KINDS)}; all by default")
+    whole = commands.add_parser("all", parents=[store, some, runs], help="everything, up to the page")
+    whole.add_argument("--out", type=Path, required=True, help="folder of rows and evidence, continued if it exists")
+    whole.add_argument("--docs", type=Path, required=True, help="where the page goes")
+    whole.set_defaults(suite=None)
     commands.add_parser("tables", parents=[rows], help="write tables of the rows")
     commands.add_parser("picture", parents=[rows], help="draw the rows")
     return parser
