@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.adapters.base import Change, Task
-from graphmend.adapters.impute import outlying_rows, refilled
+from graphmend.adapters.broken_rows import outlying_rows
+from graphmend.adapters.impute import refilled
 from graphmend.cards.rows import EMPTY_ROW, row_statistics
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.report import Stopped

@@ -15,7 +15,8 @@ from torch_geometric.data import Data
 
 from graphmend import Limits
 from graphmend.adapters import Impute
-from graphmend.adapters.impute import _usual_cosine, abnormal_rows, outlying_rows, refilled
+from graphmend.adapters.broken_rows import abnormal_rows, outlying_rows
+from graphmend.adapters.impute import _usual_cosine, refilled
 from graphmend.cards import SourceCard, card, rows
 from graphs import directed, rng, undirected
 from untouched import assert_same, state_of

@@ -9,7 +9,7 @@ import pytest
 
 from gate_cases import card_of, moved, planted, trained, with_bad_rows
 from graphmend.adapters.base import Task
-from graphmend.adapters.impute import outlying_rows
+from graphmend.adapters.broken_rows import outlying_rows
 from graphmend.frozen import FrozenGNN
 from graphmend.gate.blind_rule import OUTLYING
 from graphmend.gate.card_rule import COLUMNS, EDGES, FEATURES, ROWS

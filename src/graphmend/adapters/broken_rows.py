@@ -14,7 +14,7 @@ __all__ = ["MOST_ROWS", "abnormal_rows", "broken_rows", "outlying_rows"]
 LEAST_DEVIATION = 0.05  # of a row statistic: where all rows are nearly alike, small differences say little
 EMPTY = 0.01  # of all rows: where so many more are empty than ever in training, an empty row is a missing one
 EMPTY_FACTOR = 4.0  # times the share of empty rows in training, that another mix of nodes may have
-MOST_ROWS = 0.5  # of all rows, that may look abnormal
+MOST_ROWS = 0.5  # of all rows, that may look broken
 LEAST_STEP = 0.3  # the least standard deviation of a row statistic, without a card; protects discrete features
 FEWEST_ROWS = 3
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from graphmend.adapters.base import Adapter, Change, Task
-from graphmend.adapters.broken_rows import MOST_ROWS, abnormal_rows, broken_rows, outlying_rows
+from graphmend.adapters.broken_rows import MOST_ROWS, broken_rows
 from graphmend.adapters.missing import ROUNDS, both_directions, neighbour_means
 from graphmend.cards.rows import BLOCK, widened
 from graphmend.engine.report import Stopped
 from graphmend.graph.canonical import row_keys, typical_size
 
-__all__ = ["Impute", "abnormal_rows", "outlying_rows", "refilled"]
+__all__ = ["Impute", "refilled"]
 
 DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
 SAMPLED = 2000  # rows that the usual cosine is taken from
@@ -92,7 +92,7 @@ def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
     if places.numel() > 2 * SAMPLED:  # the same rows are taken however nodes are numbered
         unit = typical_size(x)
         pieces = torch.split(places, max(1, BLOCK // x.size(1)))
-        places = places[torch.cat([row_keys(x[some], unit) for some in pieces]).argsort()[:SAMPLED]]
+        places = places[torch.cat([row_keys(x[piece], unit) for piece in pieces]).argsort()[:SAMPLED]]
     some[places] = True
     nodes, means = neighbour_means(x, both, normal, some)
     return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0

@@ -14,7 +14,7 @@ from torch import Tensor
 from graphmend.adapters.align import running_moments
 from graphmend.adapters.alignment import alignment
 from graphmend.adapters.base import Change, Task
-from graphmend.adapters.impute import outlying_rows
+from graphmend.adapters.broken_rows import outlying_rows
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.engine.report import Stopped

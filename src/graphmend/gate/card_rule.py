@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from graphmend.adapters.base import Task
+from graphmend.adapters.broken_rows import MOST_ROWS
 from graphmend.cards.source_card import SourceCard
 from graphmend.gate.case import Case
 from graphmend.gate.checks import Check, Log, at_least, at_most, first_doubt
@@ -32,7 +33,7 @@ ROWS: Rule = (
         at_least("changed", 1, "broken feature rows that may change", "the limits let no broken feature row change"),
         at_most(
             "share",
-            0.5,
+            MOST_ROWS,
             "share of broken feature rows",
             "{value:.0%} of the feature rows are broken, so nothing shows what a normal row looks like",
         ),

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from graphmend.adapters.alignment import alignment
 from graphmend.adapters.base import Change, Task
-from graphmend.adapters.impute import abnormal_rows, refilled
+from graphmend.adapters.broken_rows import abnormal_rows
+from graphmend.adapters.impute import refilled
 from graphmend.adapters.purify import Excess, Purify, excess_of, worst_edges
 from graphmend.gate.case import Case, Look, backing
 from graphmend.graph.edits import without_edges
