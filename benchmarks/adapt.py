@@ -34,8 +34,8 @@ import torch
 from benchmarks import graphs
 from benchmarks.reference import Reference
 from graphmend import GTrans
-from graphmend.io.files import write_text
-from graphmend.io.provenance import provenance
+from graphmend.files.files import write_text
+from graphmend.files.provenance import provenance
 
 NAMES, KINDS = ("cora", "photo", "twitch", "fb100", "arxiv-size"), tuple(graphs.MODELS)
 QUICK = {"names": ("cora", "photo"), "kinds": ("GCN", "GPR")}

@@ -1,6 +1,6 @@
 """PR-BCD on the generated arxiv-size graph: time, memory and harm of one attack with a bounded block.
 
-python -m benchmarks.attack_at_scale --out FILE.json [--device cuda --block-size 10000000 --epochs 400]
+python -m graphmend.lab.studies.attack_at_scale --out FILE.json [--device cuda --block-size 10000000 --epochs 400]
 
 A 3-layer GCN (256 hidden units on a GPU, 64 on a CPU, batch norm) is trained on the generated graph (not real data) and
 attacked white-box at a rate of 10 %; the attacker has the training labels and the model's own predictions elsewhere.
@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from graphmend.datasets.generated.arxiv_size import arxiv_size
-from graphmend.io.files import write_text
-from graphmend.io.provenance import provenance
-from graphmend.metrics import score
-from graphmend.nn import GCN
-from graphmend.training import ERM
-from graphmend.transforms import PRBCD
+from graphmend.files.files import write_text
+from graphmend.files.provenance import provenance
+from graphmend.lab.attacks import PRBCD
+from graphmend.lab.backbones import GCN
+from graphmend.lab.data.generated.arxiv_size import arxiv_size
+from graphmend.lab.training import ERM
+from graphmend.results.scores import score
 
 
 def main() -> None:

@@ -27,10 +27,10 @@ import scipy.sparse as sp
 from scipy.io import savemat
 from torch_geometric.data import Data
 
-from graphmend.datasets import load
-from graphmend.datasets.published.fb100 import COLUMNS, FOLDER, PUBLISHED, TEST, TRIPLES, VALIDATION
-from graphmend.io.files import write_text
-from graphmend.io.provenance import provenance
+from graphmend.files.files import write_text
+from graphmend.files.provenance import provenance
+from graphmend.lab.data import load
+from graphmend.lab.data.published.fb100 import COLUMNS, FOLDER, PUBLISHED, TEST, TRIPLES, VALIDATION
 
 CODES = {"status": 8, "major": 371, "second major": 374, "dorm": 290, "year": 74, "high school": 8883}
 GIGABYTE = 1e9

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gate_cost --store FOLDER --out FILE.json [--turns 5]
 
-Models and targets are those of :mod:`benchmarks.beyond`; the three are timed in turns, in one process on one thread,
+Models and targets are those of :mod:`graphmend.lab.beyond`; the three are timed in turns, in one process on one thread,
 and the best of all turns counts. Graphs of 0.02 to 0.32 times ogbn-arxiv's size show how the cost grows; their
 features are shifted, so that the gate aligns. Models have run once before, so that nothing is tried out while the clock
 runs.
@@ -23,12 +23,12 @@ from torch import nn
 from torch_geometric.data import Data
 
 import graphmend
-from benchmarks.beyond.sources import Source, model_of
-from benchmarks.beyond.targets import targets_of, training_graphs
-from graphmend.datasets import load
-from graphmend.io.files import write_text
-from graphmend.io.provenance import provenance
-from graphmend.nn import GCN
+from graphmend.files.files import write_text
+from graphmend.files.provenance import provenance
+from graphmend.lab.backbones import GCN
+from graphmend.lab.beyond.sources import Source, model_of
+from graphmend.lab.beyond.targets import targets_of, training_graphs
+from graphmend.lab.data import load
 
 CASES = {"cora": ("clean", "gaussian 0.3", "attack 0.1"), "cora-ood": ("domain 3",), "pubmed": ("clean", "attack 0.1")}
 SCALES = (0.02, 0.08, 0.32)

@@ -13,10 +13,10 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from graphmend.datasets import load
-from graphmend.datasets.edges import undirected
-from graphmend.datasets.generated.csbm import Blocks, block_edges, block_features
-from graphmend.nn import GAT, GCN, GPR, SAGE
+from graphmend.lab.backbones import GAT, GCN, GPR, SAGE
+from graphmend.lab.data import load
+from graphmend.lab.data.edges import undirected
+from graphmend.lab.data.generated.csbm import Blocks, block_edges, block_features
 
 SETS = {
     "cora": "cora",

@@ -20,7 +20,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 from torch_geometric.utils import add_remaining_self_loops, coalesce, scatter
 
-from graphmend.nn import GAT, GCN, GPR, SAGE
+from graphmend.lab.backbones import GAT, GCN, GPR, SAGE
 
 Edges = tuple[Tensor, Tensor]
 

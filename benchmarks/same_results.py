@@ -1,6 +1,6 @@
 """Does speed cost accuracy? The PyG reference and GraphMend on the same models and graphs, several seeds.
 
-    python -m benchmarks.same_results --data DIR --out FILE.json [--seeds 3]
+    python -m graphmend.lab.studies.same_results --data DIR --out FILE.json [--seeds 3]
 
 A 2-layer GCN (32 hidden units) per seed; both adapt it with T = 10, K = 5, the loss without labels, on the undirected
 test graphs: cora-ood, twitch-e, and Cora with Gaussian features at 30 % of the test nodes. Step sizes are the released
@@ -23,13 +23,13 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from benchmarks.reference import Reference
 from graphmend import GTrans
-from graphmend.datasets import load
-from graphmend.io.files import write_text
-from graphmend.io.provenance import provenance
-from graphmend.metrics import score
-from graphmend.nn import GCN
-from graphmend.training import ERM
-from graphmend.transforms import FeatureNoise
+from graphmend.files.files import write_text
+from graphmend.files.provenance import provenance
+from graphmend.lab.backbones import GCN
+from graphmend.lab.data import load
+from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.training import ERM
+from graphmend.results.scores import score
 
 SETS = {"cora-ood": "cora-ood", "twitch-e": "twitch-e", "cora abnormal 0.3": "cora"}
 

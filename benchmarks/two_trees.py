@@ -44,8 +44,8 @@ def calls_of(source: Path) -> tuple[Modules, dict[str, Callable[[], Any]]]:
     use({})
     sys.path.insert(0, str(source.resolve()))
     import graphmend
-    from graphmend.datasets import load
-    from graphmend.nn import GCN
+    from graphmend.lab.backbones import GCN
+    from graphmend.lab.data import load
 
     sys.path.pop(0)
     data = load("cora").test[0]

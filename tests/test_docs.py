@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from graphmend.adapters import ADAPTERS
-from graphmend.datasets import DATASETS
-from graphmend.nn import BACKBONES
+from graphmend.lab.backbones import BACKBONES
+from graphmend.lab.data import DATASETS
+from graphmend.lab.training import TRAINERS
 from graphmend.surrogates import SURROGATES
-from graphmend.training import TRAINERS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,7 +41,7 @@ RUNNING = (
 )
 PAGES = ("README.md", "CHANGELOG.md", *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))))
 SOURCE = ROOT / "src" / "graphmend"
-EVERYBODY = {"contracts", "errors", "progress", "version"}
+EVERYBODY = {"contracts", "errors", "progress", "transforms", "version"}
 pages = pytest.mark.parametrize("name", PAGES)
 
 

@@ -16,18 +16,18 @@ from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 import graphmend
-from adapter_cases import HID, IN, OUT, N, assert_close_results, make_graph, make_model, sage_with_batch_norm
 from graphmend import GTrans, Limits
 from graphmend.adapters import ADAPTERS, Adapter, Change, Stopped, Task
 from graphmend.cli import app
 from graphmend.contracts import Backbone
 from graphmend.engine.optimizers import FeatureStep
-from graphmend.io.graph_files import load_graph, save_graph
-from graphmend.nn import BACKBONES, GCN, build, save_model
+from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.lab.backbones import BACKBONES, GCN, build, save_model
 from graphmend.surrogates import SURROGATES, Contrastive, Surrogate
-from graphs import DEVICES
-from sample_models import SEES_ALL_NODES
-from untouched import assert_same, state_of
+from support.adapter_cases import HID, IN, OUT, N, assert_close_results, make_graph, make_model, sage_with_batch_norm
+from support.graphs import DEVICES
+from support.sample_models import SEES_ALL_NODES
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

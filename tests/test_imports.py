@@ -1,4 +1,4 @@
-"""The plan of the house: which room knows which, how large a file may be, and what importing may not do.
+"""The plan of the house: which room knows which, that the product does not know the lab, and what importing may not do.
 
 Read from the source, and from a fresh process that imports the package.
 """
@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import graphmend
-from processes import run_python
+from support.processes import run_python
 
 ROOT = Path(graphmend.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
-OUTSIDE = ("bench", "report", "cli", "demo")
+FRONT_ENDS = ("cli", "lab")
+"""What the library does not know: the command line, and the lab, which only the command line opens a door to."""
 
 FOR_ALL = {"contracts", "errors", "progress", "version"}
 """Files in the root that every room may use, and that know no room themselves."""
@@ -27,20 +28,33 @@ FOR_ALL = {"contracts", "errors", "progress", "version"}
 ROOMS: dict[str, set[str]] = {
     "engine": set(),
     "graph": {"engine"},
-    "io": {"engine", "graph"},
-    "frozen": {"engine", "graph"},
-    "nn": {"engine", "io"},
-    "transforms": {"engine", "frozen", "graph"},
-    "cards": {"engine", "frozen", "graph", "io"},
-    "surrogates": {"cards", "engine", "frozen", "graph", "transforms"},
-    "results": {"engine", "graph", "io"},
-    "adapters": {"cards", "engine", "frozen", "graph", "io", "nn", "results", "surrogates", "transforms"},
-    "gate": {"adapters", "cards", "engine", "frozen", "graph", "results"},
-    "metrics": {"frozen", "graph", "surrogates"},
-    "datasets": {"engine", "graph", "io", "metrics", "transforms"},
-    "training": {"datasets", "engine", "frozen", "metrics", "nn", "transforms"},
+    "files": {"engine", "graph"},
+    "workers": {"files"},
+    "model": {"engine", "graph"},
+    "transforms": {"engine", "graph"},
+    "cards": {"engine", "files", "graph", "model"},
+    "surrogates": {"cards", "engine", "graph", "model", "transforms"},
+    "results": {"engine", "files", "graph"},
+    "adapters": {"cards", "engine", "files", "graph", "model", "results", "surrogates", "transforms"},
 }
 """Every room of the library with the rooms that it may know."""
+
+LAB_ROOMS: dict[str, set[str]] = {
+    "backbones": set(),
+    "attacks": set(),
+    "metrics": set(),
+    "data": {"attacks", "metrics"},
+    "training": {"backbones", "data", "metrics"},
+    "demo": {"backbones", "data", "metrics", "training"},
+    "bench": {"attacks", "backbones", "data", "metrics", "training"},
+    "beyond": {"attacks", "backbones", "bench", "data", "metrics", "training"},
+    "studies": {"attacks", "backbones", "bench", "data", "metrics", "training"},
+    "registries": {"attacks", "backbones", "data", "training"},
+    "cli": {"backbones", "bench", "data", "demo", "metrics", "training"},
+}
+"""The same for the lab, whose rooms may know every room of the library besides."""
+
+LONGEST = 500  # lines of a module of the product
 
 
 def name_of(file: Path) -> str:
@@ -53,10 +67,12 @@ def room_of(file: Path) -> str:
 
 
 def is_library(file: Path) -> bool:
-    return room_of(file) not in (*OUTSIDE, "__main__")
+    return room_of(file) not in (*FRONT_ENDS, "__main__")
 
 
 LIBRARY = [file for file in FILES if is_library(file)]
+PRODUCT = [file for file in FILES if room_of(file) != "lab"]
+LAB = [file for file in FILES if room_of(file) == "lab"]
 in_library = pytest.mark.parametrize("file", LIBRARY, ids=name_of)
 
 
@@ -111,17 +127,22 @@ def late():
     from ..demo import main
     importlib.import_module("pickle")
 """
-    names = imports(ast.parse(source), "graphmend.frozen.restore", is_package=False)
-    assert {"graphmend.cli", "graphmend.report", "graphmend.frozen.bench", "graphmend.demo.main", "pickle"} <= names
+    names = imports(ast.parse(source), "graphmend.model.restore", is_package=False)
+    assert {"graphmend.cli", "graphmend.report", "graphmend.model.bench", "graphmend.demo.main", "pickle"} <= names
     assert "graphmend.bench" in imports(ast.parse("from . import bench"), "graphmend", is_package=True)
     assert len(LIBRARY) > 30 and ROOT / "adapters" / "gtrans.py" in LIBRARY
 
 
+def folders_of(home: Path) -> set[str]:
+    return {path.name for path in home.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
 def test_every_room_is_in_the_table_and_imports_point_one_way() -> None:
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - set(OUTSIDE) == set(ROOMS)
-    order = list(graphlib.TopologicalSorter(ROOMS).static_order())  # raises if rooms know each other in a circle
-    assert set(order) == set(ROOMS)
+    assert folders_of(ROOT) - set(FRONT_ENDS) | {"transforms"} == set(ROOMS)
+    assert folders_of(ROOT / "lab") | {"registries"} == set(LAB_ROOMS)
+    for rooms in (ROOMS, LAB_ROOMS):
+        order = list(graphlib.TopologicalSorter(rooms).static_order())  # raises if rooms know each other in a circle
+        assert set(order) == set(rooms)
 
 
 @in_library
@@ -137,14 +158,44 @@ def test_a_room_knows_only_the_rooms_below_it(file: Path) -> None:
     assert rooms_in(names) <= allowed
 
 
+@pytest.mark.parametrize("file", LAB, ids=name_of)
+def test_a_room_of_the_lab_knows_only_those_below_it(file: Path) -> None:
+    room = file.relative_to(ROOT / "lab").parts[0].removesuffix(".py")
+    names = {name.split(".")[2] for name in imports_of(file, at_run_time=True) if name.startswith("graphmend.lab.")}
+    assert names & set(LAB_ROOMS) <= LAB_ROOMS.get(room, set()) | {room}
+
+
 @in_library
 def test_the_library_does_not_know_its_front_ends(file: Path) -> None:
-    assert not {name for name in imports_of(file) for end in OUTSIDE if is_within(name, f"graphmend.{end}")}
+    assert not {name for name in imports_of(file) for end in FRONT_ENDS if is_within(name, f"graphmend.{end}")}
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_no_file_is_too_long_to_be_read(file: Path) -> None:
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 350
+@pytest.mark.parametrize("file", PRODUCT, ids=name_of)
+def test_the_product_never_imports_the_lab(file: Path) -> None:
+    assert not {name for name in imports_of(file) if is_within(name, "graphmend.lab")}
+
+
+def test_mending_does_not_load_the_lab() -> None:
+    code = """
+import sys, torch, graphmend, torch_geometric.nn as pyg
+from torch_geometric.data import Data
+from graphmend.cli import app
+data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+model = pyg.GCN(3, 8, 2, 2)
+graphmend.mend(model, data, card=graphmend.card(model, data))
+print([name for name in sys.modules if name.startswith("graphmend.lab.") and not name.startswith("graphmend.lab.cli")])
+"""
+    assert run_python(code).strip() == "[]"
+
+
+@pytest.mark.parametrize("file", PRODUCT, ids=name_of)
+def test_a_file_is_one_subject(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("room", sorted({file.parent for file in FILES} - {ROOT / "lab"}), ids=str)
+def test_a_room_is_worth_a_door(room: Path) -> None:
+    assert len(list(room.glob("*.py"))) >= 3
 
 
 def test_the_root_shows_the_plan() -> None:
@@ -172,7 +223,9 @@ def test_there_is_no_pickle(file: Path) -> None:
     which are pickles, are read by an unpickler that admits arrays alone."""
     allowed = {"UnpicklingError"} | ({"Unpickler"} if file.name == "planetoid.py" else set())
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    processes = {"joblib"} if room_of(file) == "bench" else set()  # its process pool alone; see the calls below
+    processes = (
+        {"joblib"} if room_of(file) in ("workers", "lab") else set()
+    )  # its process pool alone; see the calls below
     assert not {name for name in imports_of(file) if name.split(".")[0] in PICKLES} - {"pickle"} - processes
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pickle":
@@ -229,12 +282,12 @@ import graphmend
 for name in graphmend.__all__:
     getattr(graphmend, name)  # they are imported when they are used
 changed = differences(before)
+outside = [name for name in sys.modules if name.startswith("graphmend.") and name.split(".")[1] in sys.argv[1:]]
 import sklearn, sklearn.datasets, sklearn.metrics  # which sets variables of its own
 before = state()
-import graphmend.adapters, graphmend.datasets, graphmend.engine.memory, graphmend.metrics, graphmend.nn
-import graphmend.surrogates, graphmend.training, graphmend.transforms
+import graphmend.adapters, graphmend.engine.memory, graphmend.surrogates, graphmend.transforms
+import graphmend.lab.data, graphmend.lab.metrics, graphmend.lab.backbones, graphmend.lab.training
 changed += differences(before)
-outside = [name for name in sys.modules if name.startswith("graphmend.") and name.split(".")[1] in sys.argv[1:]]
 with graphmend.engine.memory.keeping_memory(torch.zeros(3, 3), 3, 3):
     pass
 print(json.dumps({"differences": changed, "outside": outside, "noted": libraries}))
@@ -244,7 +297,7 @@ print(json.dumps({"differences": changed, "outside": outside, "noted": libraries
 def test_importing_changes_nothing_in_the_process() -> None:
     """No environment variable, no allocator setting (``mallopt`` is reached through ``ctypes``), no generator, no
     thread, no tensor, no CUDA context; and no front end is loaded."""
-    report = json.loads(run_python(PROBE, *OUTSIDE))
+    report = json.loads(run_python(PROBE, *FRONT_ENDS))
     assert report["differences"] == [] and report["outside"] == []
     if platform.system() == "Linux" and platform.libc_ver()[0] == "glibc":
         assert report["noted"] == ["(None,)"], "the probe should notice when the allocator is set for real"

@@ -11,12 +11,12 @@ from torch import nn
 from torch_geometric.data import Data
 
 import graphmend
-from adapter_cases import N, assert_same_result, basic, make_graph, make_model, sage_with_batch_norm
-from gate_cases import card_of, moved, planted, trained
 from graphmend import Adaptation, Gate, GraphMendError, GTrans, Identity, Limits, card
 from graphmend.adapters import Align
-from sample_models import TakesData
-from untouched import assert_same, state_of
+from support.adapter_cases import N, assert_same_result, basic, make_graph, make_model, sage_with_batch_norm
+from support.gate_cases import card_of, moved, planted, trained
+from support.sample_models import TakesData
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,32 +15,36 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {
     "graphmend": """
         Adaptation FrozenGNN GTrans Gate GraphMendError Identity Limits Patch SourceCard UnsupportedLayerError Verdict
-        card load_graph load_model mend save_graph __version__
+        card load_graph mend save_graph __version__
     """,
     "graphmend.adapters": """
         ADAPTERS Adapter Align Change GTrans Identity Impute Purify Reweight Sequence Stopped Task
     """,
     "graphmend.cards": "SourceCard card",
-    "graphmend.contracts": "Adapter Backbone Surrogate Trainer Transform View",
-    "graphmend.datasets": """
-        DATASETS SHIFTS ColumnShift EdgeSubsample LabelShift MissingColumns Scenario Splits abnormal_features
+    "graphmend.contracts": "Adapter Backbone Surrogate Transform View",
+    "graphmend.lab.data": """
+        DATASETS SHIFTS ColumnShift EdgeSubsample FeatureNoise RandomEdges LabelShift MissingColumns Scenario
+        Splits abnormal_features
         attack_graph attacked embedded knn_graph load node_mask shift structure_attack
     """,
-    "graphmend.frozen": "FrozenGNN",
-    "graphmend.metrics": """
-        METRICS GraphStats PairedTest average_rank central_moment_discrepancy cmd compare_paired gradient_correlation
-        graph_stats holm predictions score scores transfer
+    "graphmend.model": "FrozenGNN",
+    "graphmend.lab.metrics": """
+        GraphStats PairedTest average_rank central_moment_discrepancy cmd compare_paired gradient_correlation
+        graph_stats holm transfer
     """,
-    "graphmend.nn": "APPNP BACKBONES DualGCN GAT GCN GPR RobustGCN SAGE AirGNN SimPGCN build load_model save_model",
+    "graphmend.lab.backbones": """
+        APPNP BACKBONES DualGCN GAT GCN GPR RobustGCN SAGE AirGNN SimPGCN build load_model save_model
+    """,
     "graphmend.surrogates": """
         ADGCL SLAPS SURROGATES Backbone Contrastive Custom Entropy Moments Reconstruction Scaled Sum Supervised
         Surrogate embed_views surrogate_class surrogate_of
     """,
-    "graphmend.training": "DANN EERM ERM OPTIMIZERS SRGNN TRAINERS UDAGCN Trainer risk trainer_of",
+    "graphmend.lab.training": "DANN EERM ERM OPTIMIZERS SRGNN TRAINERS UDAGCN Trainer risk trainer_of",
     "graphmend.transforms": """
-        ATTACKS CORRUPTIONS GRBCD PRBCD PURIFIERS VIEWS DropEdge DropNode EdgeAttack FeatureNoise Jaccard
-        RandomEdges Shuffle Subgraph View edge_similarity view_of
+        PURIFIERS VIEWS DropEdge DropNode Jaccard Shuffle Subgraph View edge_similarity view_of
     """,
+    "graphmend.lab.attacks": "ATTACKS GRBCD PRBCD EdgeAttack",
+    "graphmend.results.scores": "METRICS predictions score scores",
     "graphmend.cli": "app main",
 }
 """What a user may import today; names may come, none may go."""
@@ -89,13 +93,13 @@ def names_in_code(code: str) -> set[str]:
 
 
 def names_in_text(text: str) -> set[str]:
-    """Dotted names between backticks, such as ``graphmend.nn.GCN`` or ``graphmend.mend(model, data)``."""
+    """Dotted names between backticks, such as ``graphmend.lab.backbones.GCN`` or ``graphmend.mend(model, data)``."""
     return set(re.findall(r"`(graphmend(?:\.\w+)+)(?=[`(])", text))
 
 
 def test_the_pages_are_read() -> None:
     page = """
-Text with `graphmend.nn.GCN` and `graphmend.mend(model, data)` and `graphmend mend`.
+Text with `graphmend.lab.backbones.GCN` and `graphmend.mend(model, data)` and `graphmend mend`.
 ```python
 import graphmend
 from graphmend.surrogates import Contrastive, Supervised as Known
@@ -110,7 +114,7 @@ from graphmend import this_is_no_python
 ```
 """
     code = set().union(*map(names_in_code, blocks(page)))
-    assert names_in_text(page) == {"graphmend.nn.GCN", "graphmend.mend"}
+    assert names_in_text(page) == {"graphmend.lab.backbones.GCN", "graphmend.mend"}
     assert code == {
         "graphmend",
         "graphmend.mend",
@@ -118,8 +122,14 @@ from graphmend import this_is_no_python
         "graphmend.surrogates.Supervised",
         "graphmend.Limits",
     }
-    assert resolves("graphmend.nn.GCN") and resolves("graphmend.engine.engine") and resolves("graphmend.mend")
-    assert not resolves("graphmend.nn.GCM") and not resolves("graphmend.nothing") and not resolves("nothing.at.all")
+    assert (
+        resolves("graphmend.lab.backbones.GCN") and resolves("graphmend.engine.engine") and resolves("graphmend.mend")
+    )
+    assert (
+        not resolves("graphmend.lab.backbones.GCM")
+        and not resolves("graphmend.nothing")
+        and not resolves("nothing.at.all")
+    )
     assert names_in_code("\n".join(blocks((ROOT / "README.md").read_text()))) >= {"graphmend.mend"}
 
 

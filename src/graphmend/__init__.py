@@ -14,25 +14,24 @@ from typing import TYPE_CHECKING
 from graphmend.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from graphmend.adapters.gate import Gate
     from graphmend.adapters.gtrans import GTrans
     from graphmend.adapters.identity import Identity
     from graphmend.cards import SourceCard, card
     from graphmend.errors import GraphMendError, UnsupportedLayerError
-    from graphmend.frozen import FrozenGNN
-    from graphmend.gate import Gate
+    from graphmend.files.graph_files import load_graph, save_graph
     from graphmend.graph.limits import Limits
-    from graphmend.io.graph_files import load_graph, save_graph
     from graphmend.mending import Mend, mend
-    from graphmend.nn.checkpoint import load_model
+    from graphmend.model import FrozenGNN
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.patch import Patch
     from graphmend.results.verdict import Verdict
 else:
     _HOMES = {
         "Adaptation": "results.adaptation",
-        "FrozenGNN": "frozen",
+        "FrozenGNN": "model",
         "GTrans": "adapters.gtrans",
-        "Gate": "gate",
+        "Gate": "adapters.gate",
         "GraphMendError": "errors",
         "Identity": "adapters.identity",
         "Limits": "graph.limits",
@@ -42,14 +41,14 @@ else:
         "UnsupportedLayerError": "errors",
         "Verdict": "results.verdict",
         "card": "cards",
-        "load_graph": "io.graph_files",
-        "load_model": "nn.checkpoint",
+        "load_graph": "files.graph_files",
         "mend": "mending",
-        "save_graph": "io.graph_files",
+        "save_graph": "files.graph_files",
     }
 
     def __getattr__(name):
-        """Import a name, or a package such as ``graphmend.nn``, when it is first used: torch takes seconds to load."""
+        """Import a name, or a package such as ``graphmend.lab.backbones``, when it is first used: torch takes seconds
+        to load."""
         from importlib import import_module
         from importlib.util import find_spec
 
@@ -82,7 +81,6 @@ __all__ = [
     "Verdict",
     "card",
     "load_graph",
-    "load_model",
     "mend",
     "save_graph",
 ]

@@ -1,4 +1,4 @@
-"""The five contracts on one screen. Anything that keeps one of them works with everything else.
+"""The contracts on one screen. Anything that keeps one of them works with everything else.
 
 An implementation needs no base class for them; :class:`graphmend.surrogates.Surrogate` and
 :class:`graphmend.adapters.Adapter` are there because they save work. ``docs/extending.md`` has an example of each.
@@ -12,10 +12,9 @@ from torch import Generator, Tensor, nn
 from torch_geometric.data import Data
 
 if TYPE_CHECKING:
-    from graphmend.datasets.splits import Splits
     from graphmend.results.adaptation import Adaptation
 
-__all__ = ["Adapter", "Backbone", "Surrogate", "Trainer", "Transform", "View"]
+__all__ = ["Adapter", "Backbone", "Surrogate", "Transform", "View"]
 
 
 class Backbone(Protocol):
@@ -51,14 +50,6 @@ class Surrogate(Protocol):
 
     def terms(self, model: Backbone, data: Data, generator: Generator | None = None, /) -> dict[str, Tensor]:
         """The named parts whose sum is the loss."""
-        ...
-
-
-class Trainer(Protocol):
-    """Trains a model."""
-
-    def __call__(self, model: nn.Module, splits: Splits, /) -> nn.Module:
-        """The trained model."""
         ...
 
 

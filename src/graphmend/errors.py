@@ -6,6 +6,7 @@ as Python's, so that an object looks and hashes the same either way; text, truth
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -212,3 +213,11 @@ def _range(low: float, high: float, above: float, below: float) -> str:
 
 def _wrong(name: str, wanted: str, value: Any, hint: str) -> str:
     return f"{name} must be {wanted} (got {shown(value)})" + (f"; {hint}" if hint else "")
+
+
+def optional_module(name: str, purpose: str, install: str) -> Any:
+    """A module of an optional package, imported when it is needed; an error says how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise GraphMendError(f"{purpose} needs {name.split('.')[0]} ({error}); {install}") from error

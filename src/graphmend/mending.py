@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from graphmend.adapters.gate.gate import Gate
 from graphmend.cards.make import card as make_card
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import require, shown
-from graphmend.gate.gate import Gate
 from graphmend.results.adaptation import Adaptation
 
 __all__ = ["Mend", "mend"]
@@ -28,8 +28,8 @@ def mend(
 ) -> Adaptation:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
 
-    Without an adapter the :class:`~graphmend.gate.Gate` decides what is done, and ``result.verdict`` says why. It knows
-    far more with a source card; without one it acts only where the evidence is plain.
+    Without an adapter the :class:`~graphmend.adapters.gate.Gate` decides what is done, and ``result.verdict`` says why.
+    It knows far more with a source card; without one it acts only where the evidence is plain.
 
     Args:
         model: Any trained PyG module; it is left as it was.
@@ -71,7 +71,7 @@ class Mend:
     Example:
         >>> import torch
         >>> import torch_geometric.transforms as T
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
         >>> T.Compose([T.NormalizeFeatures(), Mend(GCN(3, 8, 2))])(data)
         Data(x=[4, 3], edge_index=[2, 3])

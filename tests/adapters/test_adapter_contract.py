@@ -14,7 +14,14 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import (
+from graphmend import Adaptation, FrozenGNN, Gate, GraphMendError, Identity, Limits
+from graphmend.adapters import ADAPTERS as REGISTERED
+from graphmend.adapters import Adapter
+from graphmend.cards import SourceCard, card
+from graphmend.cards.source_card import model_digest
+from graphmend.lab.backbones import GCN, AirGNN
+from graphmend.results.history import Step
+from support.adapter_cases import (
     HID,
     IN,
     OUT,
@@ -25,15 +32,8 @@ from adapter_cases import (
     make_model,
     sage_with_batch_norm,
 )
-from adapter_cases import make_graph as make_plain_graph
-from graphmend import Adaptation, FrozenGNN, Gate, GraphMendError, Identity, Limits
-from graphmend.adapters import ADAPTERS as REGISTERED
-from graphmend.adapters import Adapter
-from graphmend.cards import SourceCard, card
-from graphmend.cards.source_card import model_digest
-from graphmend.nn import GCN, AirGNN
-from graphmend.results.history import Step
-from untouched import Boom, assert_same, generator_states, state_of
+from support.adapter_cases import make_graph as make_plain_graph
+from support.untouched import Boom, assert_same, generator_states, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,14 +13,14 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-import sample_models
 from graphmend import Adaptation, FrozenGNN, GraphMendError, Limits
 from graphmend.adapters import Align
 from graphmend.cards import SourceCard, card
 from graphmend.cards.moments import Moments, moments
-from graphmend.nn import BACKBONES, build
-from graphs import rng, undirected
-from untouched import assert_same, state_of
+from graphmend.lab.backbones import BACKBONES, build
+from support import sample_models
+from support.graphs import rng, undirected
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,12 +18,12 @@ from graphmend.adapters import alignment as closed_form
 from graphmend.adapters.alignment import LARGEST_FACTOR, LARGEST_ROW, LowRankChange, alignment
 from graphmend.cards.moments import Moments, moments
 from graphmend.engine.linear_maps import LinearMaps
-from graphmend.nn import build
-from graphs import dense, dense_norm, rng, undirected
-from sample_models import Residual, basic
-from sample_models import make_graph as sample_graph
-from sample_models import seeded as sample_seeded
-from untouched import assert_same, state_of
+from graphmend.lab.backbones import build
+from support.graphs import dense, dense_norm, rng, undirected
+from support.sample_models import Residual, basic
+from support.sample_models import make_graph as sample_graph
+from support.sample_models import seeded as sample_seeded
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from adapter_cases import make_graph, make_model
 from graphmend import FrozenGNN, Gate, GraphMendError, GTrans, Identity, card, mend
 from graphmend.adapters import ADAPTERS, Align, Reweight
+from support.adapter_cases import make_graph, make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import N, PerStep, assert_same_result, make_graph, make_model, pairs_of
 from graphmend import FrozenGNN, GTrans
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import Backbone, Contrastive, Surrogate
 from graphmend.transforms import DropEdge
+from support.adapter_cases import N, PerStep, assert_same_result, make_graph, make_model, pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from adapter_cases import N, PerStep, gone, make_graph, make_model, num_pairs, pairs_of
 from graphmend import FrozenGNN, GraphMendError, GTrans
 from graphmend.surrogates import Backbone, Contrastive
+from support.adapter_cases import N, PerStep, gone, make_graph, make_model, num_pairs, pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

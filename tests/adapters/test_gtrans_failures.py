@@ -11,14 +11,24 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from adapter_cases import IN, OUT, N, TwoLayer, failing, loss_of_logits, make_graph, make_model, sage_with_batch_norm
 from graphmend import FrozenGNN, GraphMendError, GTrans, Identity, Limits
-from graphmend.datasets import embedded
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
+from graphmend.lab.data import embedded
+from graphmend.lab.training import ERM
 from graphmend.results.history import Step
 from graphmend.surrogates import Backbone, Contrastive, Supervised, Surrogate, surrogate_of
-from graphmend.training import ERM
-from untouched import Boom, assert_same, generator_states, state_of
+from support.adapter_cases import (
+    IN,
+    OUT,
+    N,
+    TwoLayer,
+    failing,
+    loss_of_logits,
+    make_graph,
+    make_model,
+    sage_with_batch_norm,
+)
+from support.untouched import Boom, assert_same, generator_states, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from adapter_cases import IN, N, PerStep, assert_same_result, gone, make_graph, make_model, pairs_of
 from graphmend import GTrans, Limits
 from graphmend.surrogates import Backbone, Contrastive, Supervised
+from support.adapter_cases import IN, N, PerStep, assert_same_result, gone, make_graph, make_model, pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

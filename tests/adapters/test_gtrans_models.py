@@ -12,14 +12,14 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import HID, IN, OUT, N, assert_close_results, make_graph, make_model
 from graphmend import GTrans, Limits
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
-from graphmend.nn import BACKBONES, GCN, build
+from graphmend.lab.backbones import BACKBONES, GCN, build
 from graphmend.surrogates import Backbone
-from graphs import DEVICES
-from sample_models import SEES_ALL_NODES
+from support.adapter_cases import HID, IN, OUT, N, assert_close_results, make_graph, make_model
+from support.graphs import DEVICES
+from support.sample_models import SEES_ALL_NODES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,12 +11,12 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import HID, IN, OUT, N, assert_close_results, loss_of_logits, make_graph, make_model
 from graphmend import GTrans, Limits
-from graphmend.nn import GAT, GCN, GPR, SAGE
+from graphmend.lab.backbones import GAT, GCN, GPR, SAGE
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import Supervised
-from graphs import rng
+from support.adapter_cases import HID, IN, OUT, N, assert_close_results, loss_of_logits, make_graph, make_model
+from support.graphs import rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

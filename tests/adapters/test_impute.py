@@ -18,8 +18,8 @@ from graphmend.adapters import Impute
 from graphmend.adapters.broken_rows import abnormal_rows, outlying_rows
 from graphmend.adapters.impute import _usual_cosine, refilled
 from graphmend.cards import SourceCard, card, rows
-from graphs import directed, rng, undirected
-from untouched import assert_same, state_of
+from support.graphs import directed, rng, undirected
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

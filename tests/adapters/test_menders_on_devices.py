@@ -10,13 +10,13 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import IN, OUT, make_graph, make_model
 from graphmend import GTrans
 from graphmend.adapters import Adapter, Align, Impute, Purify, Reweight
 from graphmend.cards import SourceCard, card
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.surrogates import Moments
-from graphs import DEVICES
+from support.adapter_cases import IN, OUT, make_graph, make_model
+from support.graphs import DEVICES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

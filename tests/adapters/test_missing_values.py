@@ -18,16 +18,16 @@ from torch_geometric.data import Data
 
 from graphmend import Limits, Patch, mend
 from graphmend.adapters import ADAPTERS, Adapter, Align, Change, GTrans, Identity, Impute, Stopped, Task, missing
+from graphmend.adapters.gate import Gate
 from graphmend.adapters.impute import refilled
 from graphmend.adapters.missing import _sums, filled, neighbour_means
 from graphmend.cards import SourceCard, card
 from graphmend.errors import GraphMendError
-from graphmend.gate import Gate
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.frames import node_columns
 from graphmend.results.patch import as_bits
-from graphs import directed, rng, undirected
-from untouched import Boom, assert_same, generator_states, snapshot
+from support.graphs import directed, rng, undirected
+from support.untouched import Boom, assert_same, generator_states, snapshot
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

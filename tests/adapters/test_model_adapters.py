@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import HID, IN, OUT, N, make_graph, make_model
 from graphmend import GraphMendError
 from graphmend.adapters import AirGNNTune, FineTune, JaccardFilter, Tent
-from graphmend.nn import GCN, AirGNN
+from graphmend.lab.backbones import GCN, AirGNN
 from graphmend.surrogates import Entropy, Supervised
 from graphmend.transforms import Jaccard
+from support.adapter_cases import HID, IN, OUT, N, make_graph, make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -139,7 +139,7 @@ def test_airgnn_tune_takes_the_best_lambda() -> None:
 
 def test_airgnn_tune_says_what_it_needs() -> None:
     with pytest.raises(
-        GraphMendError, match=r"chooses lam of an AirGNN, but the model is a TwoLayer; train graphmend\.nn"
+        GraphMendError, match=r"chooses lam of an AirGNN, but the model is a TwoLayer; train graphmend\.lab\.backbones"
     ):
         AirGNNTune()(make_model(), masked_graph())
     with pytest.raises(GraphMendError, match="has no train_mask and no val_mask; set one of them, or pass mask"):

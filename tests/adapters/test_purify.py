@@ -10,16 +10,16 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import pairs_of
 from graphmend import FrozenGNN, GraphMendError, Limits
 from graphmend.adapters import Purify, Task
 from graphmend.adapters.purify import MOST, excess_of, worst_edges
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import edge_views
 from graphmend.results.history import History
-from graphs import directed, rng
-from slow_edges import slow_fits
-from untouched import assert_same, state_of
+from support.adapter_cases import pairs_of
+from support.graphs import directed, rng
+from support.slow_edges import slow_fits
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

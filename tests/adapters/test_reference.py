@@ -15,11 +15,11 @@ from graphmend import FrozenGNN, GTrans
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.graph.edge_flips import EdgeFlips
-from graphmend.nn import GAT, GCN, GPR, SAGE
+from graphmend.lab.backbones import GAT, GCN, GPR, SAGE
 from graphmend.surrogates import Contrastive
-from graphs import rng, undirected
+from support.graphs import rng, undirected
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.reference import Reference
 
 N, IN = 30, 7

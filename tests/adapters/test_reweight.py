@@ -19,11 +19,11 @@ from graphmend.adapters.reweight import pair_ratios
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import pair_counts
 from graphmend.cards.observation import probabilities
-from graphmend.frozen.call import Caller
-from graphmend.nn import BACKBONES, build
-from graphs import dense, dense_norm, rng
-from sample_models import ByAttr, ByData, ByOptionalWeight, TakesData
-from untouched import assert_same, state_of
+from graphmend.lab.backbones import BACKBONES, build
+from graphmend.model.call import Caller
+from support.graphs import dense, dense_norm, rng
+from support.sample_models import ByAttr, ByData, ByOptionalWeight, TakesData
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

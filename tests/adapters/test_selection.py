@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import GraphMendError, GTrans
-from graphmend.datasets import embedded
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
+from graphmend.lab.data import embedded
+from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.training import ERM
 from graphmend.results.adaptation import Adaptation
-from graphmend.training import ERM
-from graphmend.transforms import FeatureNoise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 8

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from adapter_cases import HID, IN, OUT, N, assert_same_result, make_graph, make_model
 from graphmend import Adaptation, GraphMendError, GTrans, Identity, Limits, UnsupportedLayerError, mend
 from graphmend.adapters import Adapter, Change, Sequence, Stopped, Task
 from graphmend.results.history import Step
 from graphmend.results.verdict import Verdict
-from untouched import assert_same, state_of
+from support.adapter_cases import HID, IN, OUT, N, assert_same_result, make_graph, make_model
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

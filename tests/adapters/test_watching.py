@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from adapter_cases import assert_same_result, make_graph, make_model
 from graphmend import GTrans
 from graphmend.results.history import Step
-from untouched import Boom
+from support.adapter_cases import assert_same_result, make_graph, make_model
+from support.untouched import Boom
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

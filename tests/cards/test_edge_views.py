@@ -11,8 +11,8 @@ from torch import Tensor
 from graphmend.cards import edges
 from graphmend.cards.edges import POINTS, STEPS, edge_views, fit, fits_well, grid_of
 from graphmend.cards.rows import PROJECTED
-from graphs import DEVICES, directed, rng, undirected
-from slow_edges import slow_fits, slow_percentile, slow_views
+from support.graphs import DEVICES, directed, rng, undirected
+from support.slow_edges import slow_fits, slow_percentile, slow_views
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

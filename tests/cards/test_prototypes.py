@@ -9,7 +9,7 @@ from torch import Tensor
 from graphmend.cards import prototypes
 from graphmend.cards.prototypes import FEWEST_CENTRES, FEWEST_HELD_OUT, Prototypes, find_prototypes
 from graphmend.cards.rows import in_blocks
-from graphs import rng
+from support.graphs import rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

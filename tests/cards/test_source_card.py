@@ -24,11 +24,11 @@ from graphmend.cards.moments import moments
 from graphmend.cards.observation import observe, probabilities
 from graphmend.cards.prototypes import MOST_ROWS
 from graphmend.cards.source_card import FORMAT, model_digest, nearest_centroid
-from graphmend.frozen.embedding import Call
-from graphmend.io.files import write_safetensors
-from graphmend.nn import BACKBONES, build
-from graphs import directed, labelled, rng, undirected
-from sample_models import (
+from graphmend.files.files import write_safetensors
+from graphmend.lab.backbones import BACKBONES, build
+from graphmend.model.embedding import Call
+from support.graphs import directed, labelled, rng, undirected
+from support.sample_models import (
     ByData,
     DenseWeights,
     OwnEmbed,
@@ -39,8 +39,8 @@ from sample_models import (
     Wrapped,
     basic,
 )
-from slow_edges import slow_fits, slow_views
-from untouched import assert_same, state_of
+from support.slow_edges import slow_fits, slow_views
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

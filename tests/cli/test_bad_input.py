@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from graphmend import GraphMendError, GTrans, Identity, Limits, Patch, mend
 from graphmend.cli import app
-from graphmend.io.graph_files import save_graph
-from graphmend.nn import GCN, save_model
+from graphmend.files.graph_files import save_graph
+from graphmend.lab.backbones import GCN, save_model
 from graphmend.surrogates import Contrastive, Supervised
 from graphmend.transforms import DropEdge
 
@@ -260,7 +260,9 @@ MODELS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 @pytest.mark.parametrize("case", MODELS)
 def test_bad_model_or_option(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "their_gcn.py").write_text("from graphmend.nn import GCN\ndef build():\n    return GCN(4, 8, 2)\n")
+    (tmp_path / "their_gcn.py").write_text(
+        "from graphmend.lab.backbones import GCN\ndef build():\n    return GCN(4, 8, 2)\n"
+    )
     make, expected = MODELS[case]
     path = good_graph(tmp_path)
     before = path.read_bytes()
@@ -307,7 +309,7 @@ def test_a_patch_file_that_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
-    from graphmend.io.files import write_atomically
+    from graphmend.files.files import write_atomically
 
     def fill(temporary: Path) -> None:
         temporary.write_bytes(b"half")
@@ -320,7 +322,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
-    from graphmend.io.files import write_atomically, write_text
+    from graphmend.files.files import write_atomically, write_text
 
     write_text(tmp_path / "result.json", "old")
 

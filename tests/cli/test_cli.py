@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import graphmend
 from graphmend import Patch
 from graphmend.cli import app
-from graphmend.datasets import abnormal_features, embedded
-from graphmend.io.graph_files import load_graph, save_graph
+from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.lab.data import abnormal_features, embedded
 
 run = CliRunner().invoke
 
@@ -199,7 +199,7 @@ def test_demo_writes_json_and_plots(tmp_path: Path) -> None:
 
 
 def test_demo_shows_what_the_gate_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from graphmend.demo.run import Demo, Outcome
+    from graphmend.lab.demo.run import Demo, Outcome
 
     gated = {"gate": 90.0, "gate_clean": 95.0, "asked": 91.0, "labels": 6.0, "gate_seconds": 0.1}
     said = {"verdicts": ["applied: [why]"], "clean_verdicts": ["left alone: all is well"]}
@@ -207,7 +207,7 @@ def test_demo_shows_what_the_gate_says(monkeypatch: pytest.MonkeyPatch, tmp_path
     scores = {"validation_before": 80.0, "validation_after": 85.0}
     names = ("shift", "abnormal features", "structure attack")
     outcomes = [Outcome(scenario=name, seed=4, **gated, **said, **tuned, **scores) for name in names]
-    from graphmend.cli import demo_run
+    from graphmend.lab.cli import demo_run
 
     monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: Demo(outcomes))
     monkeypatch.setattr(demo_run, "_plots", lambda *_: [])

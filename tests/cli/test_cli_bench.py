@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from graphmend.bench.execute import ordered
-from graphmend.bench.experiments import EXPERIMENTS
-from graphmend.bench.run import Run
-from graphmend.bench.status import Watch
-from graphmend.bench.store import Store
 from graphmend.cli import app
-from graphmend.cli.bench import bench_app
-from graphmend.cli.bench_run import written
+from graphmend.lab.bench.execute import ordered
+from graphmend.lab.bench.experiments import EXPERIMENTS
+from graphmend.lab.bench.run import Run
+from graphmend.lab.bench.status import Watch
+from graphmend.lab.bench.store import Store
+from graphmend.lab.cli.bench import bench_app
+from graphmend.lab.cli.bench_run import written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAME = "abnormal-methods"

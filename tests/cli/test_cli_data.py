@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmend.cli import app
-from graphmend.cli.data_run import SIZES
-from graphmend.datasets.published import fb100 as fb100_module
-from graphmend.datasets.published.fb100 import TRIPLES, VALIDATION
-from graphmend.datasets.registry import DATASETS
-from real_data import home as home_fixture
-from real_data import nowhere as nowhere_fixture
-from real_data import places as places_fixture
+from graphmend.lab.cli.data_run import SIZES
+from graphmend.lab.data.published import fb100 as fb100_module
+from graphmend.lab.data.published.fb100 import TRIPLES, VALIDATION
+from graphmend.lab.data.registry import DATASETS
+from support.real_data import home as home_fixture
+from support.real_data import nowhere as nowhere_fixture
+from support.real_data import places as places_fixture
 
 home, nowhere, places = home_fixture, nowhere_fixture, places_fixture
 WIDE = {"COLUMNS": "250"}

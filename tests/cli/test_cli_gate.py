@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import graphmend
 from graphmend import SourceCard
 from graphmend.cli import app
-from graphmend.datasets import abnormal_features, embedded, structure_attack
-from graphmend.io.graph_files import load_graph, save_graph
-from graphmend.nn.checkpoint import load_model
+from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.lab.backbones.checkpoint import load_model
+from graphmend.lab.data import abnormal_features, embedded, structure_attack
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,8 +13,8 @@ from torch_geometric.nn import GCN
 from typer.testing import CliRunner
 
 from graphmend.cli import app
-from graphmend.datasets import abnormal_features, embedded
-from graphmend.io.graph_files import load_graph, save_graph
+from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.lab.data import abnormal_features, embedded
 
 NAMES = ("one", "two", "three")
 VARYING = ("seconds", "provenance", "history", "candidates", "engine")

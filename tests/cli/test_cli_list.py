@@ -13,11 +13,11 @@ from graphmend.adapters import ADAPTERS, Identity
 from graphmend.cli import app
 from graphmend.cli.list import FAMILIES
 from graphmend.cli.list_run import NEEDS, UNNAMED, first_sentence, registries
-from graphmend.datasets import DATASETS
-from graphmend.nn import BACKBONES
+from graphmend.lab.backbones import BACKBONES
+from graphmend.lab.data import DATASETS
+from graphmend.lab.training import TRAINERS
 from graphmend.surrogates import SURROGATES
 from graphmend.surrogates.registry import NEEDS as SURROGATE_NEEDS
-from graphmend.training import TRAINERS
 
 
 def said(*arguments: str, columns: int = 80) -> str:
@@ -96,7 +96,7 @@ def test_an_unknown_family_is_answered_with_all_of_them() -> None:
         ("One. Two.", "One."),
         ("Pull it (Eq. 6 of the\n    paper). Push.", "Pull it (Eq. 6 of the paper)."),
         ("A net (Kipf & Welling, ICLR 2017, https://arxiv.org/abs/1609.02907).", "A net (Kipf & Welling, ICLR 2017)."),
-        ("Over ``mask`` with :class:`~graphmend.nn.GCN`: fine", "Over mask with GCN: fine"),
+        ("Over ``mask`` with :class:`~graphmend.lab.backbones.GCN`: fine", "Over mask with GCN: fine"),
         ("Where is it? Here.", "Where is it?"),
         ("First paragraph\n\nSecond.", "First paragraph"),
         (None, ""),

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from graphmend import load_graph, save_graph
 from graphmend.cli import app
-from small_files import small_graph, small_model
+from support.small_files import small_graph, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from graphmend import Patch, load_graph, save_graph
 from graphmend.cli import app
 from graphmend.results.fingerprint import fingerprint_of
-from small_files import small_graph, small_model
+from support.small_files import small_graph, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -115,7 +115,7 @@ def test_a_graph_of_pyg_stays_one(tmp_path: Path) -> None:
 
 
 def test_the_predictions_are_those_of_the_model_on_the_mended_graph(mended: Path) -> None:
-    from graphmend import load_model
+    from graphmend.lab.backbones import load_model
 
     data, model = load_graph(mended / "out" / "g.npz"), load_model(mended / "m.safetensors")
     with np.load(mended / "out" / "g.predictions.npz") as stored, torch.no_grad():

@@ -13,15 +13,16 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from graphmend import load_graph, load_model, save_graph
+from graphmend import load_graph, save_graph
 from graphmend.cli import app
 from graphmend.cli.common import reported
 from graphmend.cli.console import PlainConsole
 from graphmend.cli.mend_tables import print_reports
 from graphmend.cli.scoring import scores_if_possible
-from graphmend.io.files import is_whole
-from graphmend.metrics import scores
-from small_files import small_graph, small_model
+from graphmend.files.files import is_whole
+from graphmend.lab.backbones import load_model
+from graphmend.results.scores import scores
+from support.small_files import small_graph, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ESCAPE = "\x1b[31m"

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from graphmend.cli import app
-from graphmend.cli.settings import SHAPE, backbone_options, own_settings, trainer_options
 from graphmend.errors import GraphMendError
-from graphmend.io.files import write_safetensors
-from graphmend.nn import BACKBONES, load_model
-from graphmend.nn.layers import keeps_config
-from graphmend.training import TRAINERS
+from graphmend.files.files import write_safetensors
+from graphmend.lab.backbones import BACKBONES, load_model
+from graphmend.lab.backbones.layers import keeps_config
+from graphmend.lab.cli.settings import SHAPE, backbone_options, own_settings, trainer_options
+from graphmend.lab.training import TRAINERS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from graphmend import GTrans, mend
 from graphmend.cards import card
 from graphmend.cli import app
-from graphmend.io.graph_files import save_graph
-from graphmend.nn import GCN, save_model
+from graphmend.files.graph_files import save_graph
+from graphmend.lab.backbones import GCN, save_model
 
 
 def graph(**more: object) -> Data:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmend.cli import app
-from graphs import labelled
+from support.graphs import labelled
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

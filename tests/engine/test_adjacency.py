@@ -12,8 +12,8 @@ from torch import Tensor
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.neighbours import spmm
 from graphmend.engine.ops import Pattern
-from graphs import dense, directed, rng
-from sparse_patterns import PATTERNS, N, close, devices, features, patterns, patterns_with_edges, values_of
+from support.graphs import dense, directed, rng
+from support.sparse_patterns import PATTERNS, N, close, devices, features, patterns, patterns_with_edges, values_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

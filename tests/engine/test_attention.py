@@ -10,8 +10,8 @@ from torch_geometric.nn import GATConv
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.attention import attend
-from graphs import directed, rng, undirected
-from sparse_patterns import devices, dtypes, halves
+from support.graphs import directed, rng, undirected
+from support.sparse_patterns import devices, dtypes, halves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from graphmend.engine.autograd import apply, inverse_permutation, needed_gradients, permuted
-from graphs import rng
-from sparse_patterns import devices
+from support.graphs import rng
+from support.sparse_patterns import devices
 
 
 class Product(torch.autograd.Function):

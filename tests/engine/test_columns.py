@@ -8,8 +8,8 @@ from torch import Tensor
 
 from graphmend.engine.columns import column_deviations
 from graphmend.engine.tuning import CACHED_NUMBERS, STEP_NUMBERS
-from graphs import rng
-from sparse_patterns import devices, dtypes
+from support.graphs import rng
+from support.sparse_patterns import devices, dtypes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmend.engine.cosine import mean_cosines
-from graphs import rng
-from sparse_patterns import devices, dtypes, halves
+from support.graphs import rng
+from support.sparse_patterns import devices, dtypes, halves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -19,12 +19,12 @@ from torch_geometric.data import Data
 
 from graphmend import GTrans, Limits
 from graphmend.engine.cuda_graphs import Recorder
-from graphmend.nn import BACKBONES, GAT, GCN, build
+from graphmend.lab.backbones import BACKBONES, GAT, GCN, build
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
 from graphmend.surrogates import Contrastive, Surrogate
-from graphs import directed, rng, undirected
-from sample_models import SEES_ALL_NODES
+from support.graphs import directed, rng, undirected
+from support.sample_models import SEES_ALL_NODES
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="here recording works")

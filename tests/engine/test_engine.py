@@ -21,9 +21,9 @@ from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.results.history import History
-from graphs import rng
-from sparse_patterns import devices
-from tiny import (
+from support.graphs import rng
+from support.sparse_patterns import devices
+from support.tiny import (
     IN,
     Agreement,
     ClampsFirst,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from graphmend.engine.linear_maps import LinearMaps, RowGradient
 from graphmend.engine.tuning import MAX_KEPT_MAPS
-from graphs import rng
+from support.graphs import rng
 
 N, IN = 6, 4
 W = torch.randn(IN, 3, generator=rng(1), dtype=torch.float64)

@@ -18,9 +18,9 @@ from graphmend.engine import low_rank
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.engine.shared_features import as_tensor, scaled_rows, shuffled, stacked
-from graphmend.nn import BACKBONES, build
-from graphs import DEVICES, rng
-from sample_models import (
+from graphmend.lab.backbones import BACKBONES, build
+from support.graphs import DEVICES, rng
+from support.sample_models import (
     HID,
     IN,
     OUT,

@@ -22,8 +22,8 @@ from graphmend.engine.memory import (
     needed_memory,
 )
 from graphmend.errors import GraphMendError
-from processes import run_python
-from sparse_patterns import devices
+from support.processes import run_python
+from support.sparse_patterns import devices
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 MAY_CHOOSE_PAGES = HUGE_PAGES.exists() and "[madvise]" in HUGE_PAGES.read_text()

@@ -16,8 +16,8 @@ from graphmend.engine.neighbours import (
     incoming_sum,
     spmm,
 )
-from graphs import dense, rng
-from sparse_patterns import (
+from support.graphs import dense, rng
+from support.sparse_patterns import (
     PATTERNS,
     WIDTH,
     N,

@@ -21,8 +21,8 @@ from graphmend.engine.ops import (
     scaled,
 )
 from graphmend.engine.tuning import HUB_DEGREE
-from graphs import dense, rng
-from sparse_patterns import (
+from support.graphs import dense, rng
+from support.sparse_patterns import (
     HUB_NODES,
     HUBS,
     PATTERNS,

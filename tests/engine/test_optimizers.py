@@ -9,8 +9,8 @@ from torch import Tensor
 from graphmend.engine.linear_maps import RowGradient
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.engine.tuning import STEP_NUMBERS
-from graphs import rng
-from sparse_patterns import devices, dtypes
+from support.graphs import rng
+from support.sparse_patterns import devices, dtypes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LARGE = (3 * STEP_NUMBERS["cpu"] // 1000 + 7, 1000)  # more than three blocks of rows

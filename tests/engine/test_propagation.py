@@ -14,8 +14,8 @@ from torch import Tensor
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import caching
 from graphmend.engine.propagation import Propagation, gcn_norm, normalised, pagerank
-from graphs import dense, dense_norm, rng
-from sparse_patterns import (
+from support.graphs import dense, dense_norm, rng
+from support.sparse_patterns import (
     HUB_NODES,
     HUBS,
     PATTERNS,

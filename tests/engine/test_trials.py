@@ -11,9 +11,18 @@ from torch_geometric.data import Data
 
 from graphmend.engine.shared_features import as_tensor
 from graphmend.engine.trials import why_features_are_not_shared
-from graphs import rng
-from sparse_patterns import devices
-from tiny import Agreement, ClampsFirst, ScalesAfterwards, Smoothness, SmoothnessIfAny, Tiny, embedded, tiny_graph
+from support.graphs import rng
+from support.sparse_patterns import devices
+from support.tiny import (
+    Agreement,
+    ClampsFirst,
+    ScalesAfterwards,
+    Smoothness,
+    SmoothnessIfAny,
+    Tiny,
+    embedded,
+    tiny_graph,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

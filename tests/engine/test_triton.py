@@ -16,8 +16,8 @@ import torch
 
 import graphmend.engine
 from graphmend.engine.ops import has_triton
-from processes import run_python
-from sparse_patterns import devices
+from support.processes import run_python
+from support.sparse_patterns import devices
 
 FOLDER = Path(graphmend.engine.__file__).parent / "triton"
 TOLERANCE = 1e-5  # of the largest number; sums are taken in another order

@@ -23,7 +23,7 @@ from graphmend.engine.cosine import mean_cosines
 from graphmend.engine.ops import Pattern
 from graphmend.engine.triton import attention, attention_v2, cosine, spmm
 from graphmend.engine.tuning import HUB_DEGREE
-from graphs import directed, rng
+from support.graphs import directed, rng
 
 SPOKES = torch.stack([torch.randint(10, (260,), generator=rng(8)), torch.zeros(260, dtype=torch.long)])
 GRAPHS = {

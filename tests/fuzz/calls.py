@@ -23,15 +23,16 @@ from fuzz.odd_values import arguments, odd_value
 from fuzz.watching import content, left_alone
 from graphmend import Gate, GTrans, Limits, Patch, mend
 from graphmend.adapters import ADAPTERS, Identity
-from graphmend.datasets import SHIFTS, Splits
+from graphmend.files.graph_files import load_graph, save_graph
 from graphmend.graph.convert import with_edge_index
-from graphmend.io.graph_files import load_graph, save_graph
-from graphmend.metrics import METRICS, predictions, score
-from graphmend.nn import BACKBONES, build
+from graphmend.lab.attacks import EdgeAttack
+from graphmend.lab.backbones import BACKBONES, build
+from graphmend.lab.data import SHIFTS, Splits
+from graphmend.lab.training import TRAINERS
 from graphmend.results.adaptation import Adaptation
+from graphmend.results.scores import METRICS, predictions, score
 from graphmend.surrogates import SURROGATES, Moments, Supervised
-from graphmend.training import TRAINERS
-from graphmend.transforms import VIEWS, EdgeAttack
+from graphmend.transforms import VIEWS
 
 Deed = Callable[[], object]
 ODD = ("graph", "graph", "model", "model", "arguments", "arguments", "options", "everything")

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from graphmend import GraphMendError
-from untouched import generator_states
+from support.untouched import generator_states
 
 RESULT, REFUSAL, VIOLATION = "result", "refusal", "violation"
 

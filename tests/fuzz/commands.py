@@ -28,7 +28,7 @@ from fuzz.own_files import odd_own_file, specimens
 from graphmend import GraphMendError
 from graphmend.adapters import ADAPTERS
 from graphmend.cli import app
-from graphmend.nn import BACKBONES, GCN
+from graphmend.lab.backbones import BACKBONES, GCN
 from graphmend.surrogates import SURROGATES
 from graphmend.transforms import VIEWS
 
@@ -43,7 +43,7 @@ LIKELY = {"graph": 0.97, "model": 0.97, "out": 0.97, "patch": 0.97, "path": 0.9,
 }  # fmt: skip
 """How often an option is given; others are given seldom."""
 FACTORY = """
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 def build():
     return GCN({0}, 4, {1})
 class Interrupted(GCN):

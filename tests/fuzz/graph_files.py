@@ -21,8 +21,8 @@ from fuzz.cases import Case, Violation
 from fuzz.damage import MEGABYTE, archive_of, bomb, damaged, members_of, with_field
 from fuzz.graph_defects import CLASSES, odd_graph, specimen_graph
 from graphmend import Identity
-from graphmend.io.graph_files import load_graph
-from graphmend.nn import GCN
+from graphmend.files.graph_files import load_graph
+from graphmend.lab.backbones import GCN
 
 Made = tuple[str, bytes]
 

@@ -10,9 +10,9 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
-import sample_models as sample
 from fuzz.graph_defects import CLASSES, IN
-from graphmend.nn import BACKBONES, build
+from graphmend.lab.backbones import BACKBONES, build
+from support import sample_models as sample
 
 HIDDEN = 6
 

@@ -24,10 +24,10 @@ from fuzz.graph_defects import CLASSES, IN, odd_graph, specimen_graph
 from fuzz.watching import left_alone
 from graphmend import GTrans, Identity, Patch, SourceCard, mend
 from graphmend.adapters import Align, Impute, Purify, Reweight
-from graphmend.datasets import Splits
-from graphmend.io.files import digest
-from graphmend.nn import GCN, load_model, save_model
-from graphmend.training import ERM
+from graphmend.files.files import digest
+from graphmend.lab.backbones import GCN, load_model, save_model
+from graphmend.lab.data import Splits
+from graphmend.lab.training import ERM
 
 
 class Specimens(NamedTuple):

@@ -22,7 +22,7 @@ from fuzz.own_files import parts_of, sealed, specimens
 from fuzz.watching import left_alone
 from fuzz.workers import Limits, run_inputs
 from graphmend import GraphMendError, Patch, SourceCard
-from graphmend.nn import load_model
+from graphmend.lab.backbones import load_model
 
 GIGABYTE = 1 << 30
 

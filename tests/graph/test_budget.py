@@ -15,8 +15,8 @@ from torch import Tensor
 from graphmend.engine.tuning import RECORDED_ENTRIES
 from graphmend.errors import GraphMendError
 from graphmend.graph.budget import bernoulli, by_sorting, check_budget, project, samples, top
-from graphs import DEVICES, rng
-from processes import run_python
+from support.graphs import DEVICES, rng
+from support.processes import run_python
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphmend.graph.canonical import edge_keys, node_keys, row_keys
-from graphs import directed, rng
+from support.graphs import directed, rng
 
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

@@ -14,8 +14,8 @@ from graphmend import Gate, GTrans, mend
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import GraphMendError
 from graphmend.graph.checks import check_graph, check_no_duplicates, is_finite
-from graphmend.nn import GCN
-from graphs import labelled
+from graphmend.lab.backbones import GCN
+from support.graphs import labelled
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

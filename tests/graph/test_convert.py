@@ -18,10 +18,12 @@ from torch_geometric.utils import to_torch_coo_tensor
 
 import graphmend
 from graphmend import GraphMendError, GTrans
-from graphmend.datasets import EdgeSubsample, LabelShift, Splits
 from graphmend.graph.convert import with_edge_index
-from graphmend.transforms import GRBCD, DropEdge, Jaccard, RandomEdges, Subgraph
-from graphs import dense, directed, labelled, rng
+from graphmend.lab.attacks import GRBCD
+from graphmend.lab.data import EdgeSubsample, LabelShift, Splits
+from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.transforms import DropEdge, Jaccard, Subgraph
+from support.graphs import dense, directed, labelled, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

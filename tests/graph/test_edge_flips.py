@@ -16,10 +16,10 @@ from torch_geometric.nn import GCNConv
 
 from graphmend.engine.cache import caching
 from graphmend.errors import GraphMendError
-from graphmend.frozen import FrozenGNN
 from graphmend.graph.edge_flips import EdgeFlips
-from graphmend.nn import GCN
-from graphs import dense, dense_norm, directed, rng, undirected
+from graphmend.lab.backbones import GCN
+from graphmend.model import FrozenGNN
+from support.graphs import dense, dense_norm, directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -22,7 +22,7 @@ from graphmend.graph.edits import (
     with_more_edges,
     without_edges,
 )
-from graphs import directed, labelled, rng, undirected
+from support.graphs import directed, labelled, rng, undirected
 
 
 def graph(n: int = 20) -> Data:

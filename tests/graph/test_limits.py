@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 from graphmend import GTrans
 from graphmend.errors import GraphMendError
 from graphmend.graph.limits import MASKS, Limits
-from graphmend.nn import GCN
-from graphs import DEVICES, rng, undirected
+from graphmend.lab.backbones import GCN
+from support.graphs import DEVICES, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

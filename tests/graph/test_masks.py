@@ -8,7 +8,7 @@ import torch
 
 from graphmend import GraphMendError
 from graphmend.graph.masks import read_mask
-from graphs import DEVICES
+from support.graphs import DEVICES
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 MASK = torch.tensor([True, False, True, True])

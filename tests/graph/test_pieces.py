@@ -10,7 +10,7 @@ from torch_geometric.data import Batch, Data
 
 from graphmend.graph.edits import edge_attribute_names, without_edges
 from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
-from graphs import undirected
+from support.graphs import undirected
 
 
 def batch() -> Batch:

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.relaxed import RelaxedGraph
-from graphs import DEVICES, labelled, rng
+from support.graphs import DEVICES, labelled, rng
 
 devices = pytest.mark.parametrize("device", DEVICES)
 

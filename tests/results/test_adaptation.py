@@ -16,13 +16,13 @@ import graphmend
 from graphmend import GTrans, Identity, mend
 from graphmend.adapters import Adapter, Change, Reweight, Task
 from graphmend.errors import GraphMendError
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Steps
 from graphmend.results.patch import Patch
 from graphmend.results.verdict import Evidence, Verdict
-from graphs import labelled
-from untouched import assert_same, state_of
+from support.graphs import labelled
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

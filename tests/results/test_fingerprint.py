@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmend.results.fingerprint import CHUNK, fingerprint, fingerprint_of
-from graphs import DEVICES, labelled, rng
+from support.graphs import DEVICES, labelled, rng
 
 MASK = 2**64 - 1
 

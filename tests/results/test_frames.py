@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from graphmend import GTrans
-from graphmend.errors import GraphMendError
-from graphmend.nn import GCN
+from graphmend.errors import GraphMendError, optional_module
+from graphmend.lab.backbones import GCN
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.frames import frame, needed, node_columns, step_columns
+from graphmend.results.frames import frame, node_columns, step_columns
 from graphmend.results.history import Step, Steps
-from graphs import labelled
+from support.graphs import labelled
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 has_pandas = importlib.util.find_spec("pandas") is not None
@@ -67,4 +67,4 @@ def test_with_pandas_there_are_frames(result: Adaptation) -> None:
 
 def test_a_missing_module_is_named() -> None:
     with pytest.raises(GraphMendError, match=r"a picture needs no_such_module .*; buy one"):
-        needed("no_such_module.part", "a picture", "buy one")
+        optional_module("no_such_module.part", "a picture", "buy one")

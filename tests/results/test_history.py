@@ -10,7 +10,7 @@ import torch
 
 from graphmend.engine.report import Measured, Stopped
 from graphmend.results.history import History, Step
-from graphs import DEVICES
+from support.graphs import DEVICES
 
 devices = pytest.mark.parametrize("device", DEVICES)
 TERMS = ("pull", "push")

@@ -20,12 +20,12 @@ from torch_geometric.data import Data
 from graphmend import GTrans
 from graphmend.adapters.identity import Identity
 from graphmend.errors import GraphMendError
-from graphmend.io.files import read_safetensors, write_safetensors
-from graphmend.nn import GCN
+from graphmend.files.files import read_safetensors, write_safetensors
+from graphmend.lab.backbones import GCN
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
 from graphmend.results.patch_file import FORMAT
-from graphs import directed, rng, undirected
+from support.graphs import directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

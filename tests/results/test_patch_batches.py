@@ -16,9 +16,9 @@ from torch_geometric.data import Batch, Data
 
 from graphmend import GTrans
 from graphmend.errors import GraphMendError
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.results.patch import Patch
-from graphs import rng, undirected
+from support.graphs import rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

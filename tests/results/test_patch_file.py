@@ -16,10 +16,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.io.files import read_safetensors, write_safetensors
+from graphmend.files.files import read_safetensors, write_safetensors
 from graphmend.results.patch import Patch
 from graphmend.results.patch_file import FORMAT
-from graphs import rng, undirected
+from support.graphs import rng, undirected
 
 Parts = tuple[dict[str, Tensor], dict[str, Any]]
 

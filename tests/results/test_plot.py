@@ -14,10 +14,10 @@ from sklearn.decomposition import PCA
 import graphmend
 from graphmend import GTrans, Identity, mend
 from graphmend.errors import GraphMendError
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.results.plot import POINTS, _planes, _sampled
-from graphs import labelled
-from untouched import assert_same, state_of
+from support.graphs import labelled
+from support.untouched import assert_same, state_of
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,11 +14,11 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import GTrans, mend
 from graphmend.errors import GraphMendError
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
 from graphmend.results.rebase import rebase
-from graphs import labelled, rng
+from support.graphs import labelled, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,8 +18,8 @@ from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import UnsupportedLayerError
 from graphmend.surrogates import ADGCL, Contrastive
 from graphmend.surrogates.view_learner import ViewLearner
-from graphs import directed, rng
-from surrogate_cases import N, graph, model
+from support.graphs import directed, rng
+from support.surrogate_cases import N, graph, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.nn import BACKBONES
+from graphmend.lab.backbones import BACKBONES
 from graphmend.surrogates import Contrastive
 from graphmend.transforms import VIEWS, DropEdge, DropNode, Shuffle, view_of
-from graphs import dense, dense_norm, rng
-from surrogate_cases import IN, N, graph, model
+from support.graphs import dense, dense_norm, rng
+from support.surrogate_cases import IN, N, graph, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from graphmend.errors import GraphMendError
 from graphmend.surrogates import Entropy
-from graphs import rng
-from surrogate_cases import OUT, N, graph, model
+from support.graphs import rng
+from support.surrogate_cases import OUT, N, graph, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

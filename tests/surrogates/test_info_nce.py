@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError
 from graphmend.surrogates.info_nce import info_nce
-from graphs import rng
+from support.graphs import rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

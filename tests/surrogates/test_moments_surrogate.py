@@ -12,10 +12,10 @@ from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GraphMendError, GTrans
 from graphmend.cards import SourceCard, card
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.surrogates import Moments
-from graphs import dense, dense_norm
-from surrogate_cases import IN, OUT, graph, model
+from support.graphs import dense, dense_norm
+from support.surrogate_cases import IN, OUT, graph, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.surrogates import Reconstruction
-from graphs import rng
-from surrogate_cases import N, graph, model
+from support.graphs import rng
+from support.surrogate_cases import N, graph, model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,9 +12,9 @@ from torch_geometric.data import Data
 
 from graphmend import GraphMendError, GTrans
 from graphmend.surrogates import SLAPS, Contrastive, surrogate_of
-from graphs import dense, dense_norm, rng
-from surrogate_cases import IN, N, graph, model
-from untouched import assert_same, state_of
+from support.graphs import dense, dense_norm, rng
+from support.surrogate_cases import IN, N, graph, model
+from support.untouched import assert_same, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,8 +12,8 @@ from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
 from graphmend.surrogates import Supervised
-from graphs import rng
-from surrogate_cases import OUT, N, graph, model, some
+from support.graphs import rng
+from support.surrogate_cases import OUT, N, graph, model, some
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GTrans
 from graphmend.cards import card
-from graphmend.nn import BACKBONES, build
+from graphmend.lab.backbones import BACKBONES, build
 from graphmend.surrogates import (
     ADGCL,
     SLAPS,
@@ -28,9 +28,9 @@ from graphmend.surrogates import (
     surrogate_of,
 )
 from graphmend.transforms import VIEWS, view_of
-from graphs import rng, undirected
-from sample_models import basic, seeded
-from untouched import assert_same, generator_states, state_of
+from support.graphs import rng, undirected
+from support.sample_models import basic, seeded
+from support.untouched import assert_same, generator_states, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,11 +12,11 @@ from torch_geometric.data import Data
 
 from graphmend import GTrans
 from graphmend.errors import GraphMendError
-from graphmend.nn import GCN
+from graphmend.lab.backbones import GCN
 from graphmend.surrogates import SURROGATES, Contrastive, Custom, Supervised, Surrogate, embed_views, surrogate_of
 from graphmend.transforms import DropEdge, DropNode, Shuffle
-from graphs import rng
-from surrogate_cases import IN, OUT, N, graph, model, some
+from support.graphs import rng
+from support.surrogate_cases import IN, OUT, N, graph, model, some
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmend.cli import app
-from graphmend.io.graph_files import save_graph
-from graphmend.nn import GCN, save_model
+from graphmend.files.graph_files import save_graph
+from graphmend.lab.backbones import GCN, save_model
 from graphmend.surrogates import SURROGATES
-from graphs import labelled
+from support.graphs import labelled
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.errors import check_fields, real_numbers, require
-from graphmend.frozen import FrozenGNN
+from graphmend.model import FrozenGNN
 
 __all__ = ["AirGNNTune"]
 
@@ -47,7 +47,7 @@ class AirGNNTune(Adapter):
         require(
             len(layers) > 0,
             f"AirGNNTune chooses lam of an AirGNN, but the model is a {type(task.model).__name__}; "
-            "train graphmend.nn.AirGNN, or use GTrans for any model",
+            "train graphmend.lab.backbones.AirGNN, or use GTrans for any model",
         )
         scores = {value: self._score(task, layers, value, nodes, labels) for value in self.values}
         _set(layers, max(scores, key=scores.__getitem__))

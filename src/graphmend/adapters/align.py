@@ -14,7 +14,7 @@ from graphmend.cards.moments import Moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Stopped
 from graphmend.errors import check_fields, real_number
-from graphmend.frozen.restore import untouched_rng
+from graphmend.model.restore import untouched_rng
 
 __all__ = ["Align", "running_moments"]
 

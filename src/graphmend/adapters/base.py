@@ -20,12 +20,12 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.engine import MODES
 from graphmend.engine.report import Report, Stopped
 from graphmend.errors import GraphMendError, one_of, require, seed_number, shown, switch
-from graphmend.frozen import FrozenGNN
-from graphmend.frozen.restore import private, untouched_rng
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.checks import check_graph, first_entry, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.limits import Limits
+from graphmend.model import FrozenGNN
+from graphmend.model.restore import private, untouched_rng
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import History, Step
 from graphmend.results.patch import Patch

@@ -39,7 +39,7 @@ class FineTune(Adapter):
 
     Example:
         >>> import torch
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> FineTune(steps=2)(GCN(4, 8, 2), data).logits.shape
         torch.Size([3, 2])

@@ -37,7 +37,7 @@ class Impute(Adapter):
 
     Example:
         >>> from torch_geometric.data import Data
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> x = torch.ones(8, 3)
         >>> x[:3] = 1000.0
         >>> ring = torch.stack([torch.arange(8), (torch.arange(8) + 3) % 8])

@@ -12,7 +12,7 @@ from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.errors import check_fields, one_of, real_number, real_numbers
 from graphmend.graph.edits import without_edges
-from graphmend.transforms.purifiers.jaccard import KINDS, edge_similarity
+from graphmend.transforms import KINDS, edge_similarity
 
 __all__ = ["JaccardFilter"]
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from graphmend.adapters.base import Task
 from graphmend.engine.report import Measured, Stopped
 from graphmend.errors import GraphMendError, ModelFailedError, require
-from graphmend.frozen import FrozenGNN
+from graphmend.model import FrozenGNN
 from graphmend.surrogates.base import Surrogate
 
 __all__ = ["learn"]

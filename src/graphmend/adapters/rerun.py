@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.frozen import FrozenGNN
+from graphmend.model import FrozenGNN
 from graphmend.results.fingerprint import fingerprint_of_model
 
 __all__ = ["Rerun"]

@@ -11,7 +11,7 @@ from graphmend.adapters.base import Adapter, Change, Task
 from graphmend.cards.edges import pair_counts
 from graphmend.cards.observation import probabilities
 from graphmend.errors import check_fields, real_number, require
-from graphmend.frozen.failures import failures_named
+from graphmend.model.failures import failures_named
 
 __all__ = ["Reweight", "pair_ratios"]
 

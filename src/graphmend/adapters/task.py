@@ -15,10 +15,10 @@ from graphmend.engine.engine import Engine
 from graphmend.engine.memory import check_memory
 from graphmend.engine.report import Report
 from graphmend.errors import require
-from graphmend.frozen import FrozenGNN
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
+from graphmend.model import FrozenGNN
 from graphmend.results.history import History
 from graphmend.results.verdict import Verdict
 from graphmend.surrogates.base import Surrogate

@@ -39,7 +39,7 @@ class Tent(Adapter):
     Example:
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> Tent(steps=2)(GCN(4, 8, 2, batch_norm=True), data).logits.shape
         torch.Size([3, 2])

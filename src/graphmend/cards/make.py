@@ -18,15 +18,15 @@ from graphmend.cards.prototypes import find_prototypes
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics, widened
 from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
-from graphmend.frozen import FrozenGNN
-from graphmend.frozen.embedding import Tap
-from graphmend.frozen.restore import plain, private
-from graphmend.frozen.wiring import Taps
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.masks import read_mask
+from graphmend.model import FrozenGNN
+from graphmend.model.embedding import Tap
+from graphmend.model.restore import plain, private
+from graphmend.model.wiring import Taps
 
 __all__ = ["card", "column_range"]
 
@@ -51,7 +51,7 @@ def card(
         seed: Seed of the random halves.
 
     Example:
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)))
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments, moments
-from graphmend.frozen import FrozenGNN
-from graphmend.frozen.failures import failures_named
+from graphmend.model import FrozenGNN
+from graphmend.model.failures import failures_named
 
 __all__ = ["Observation", "observe", "probabilities"]
 

@@ -16,10 +16,10 @@ from graphmend.cards.moments import Moments
 from graphmend.cards.prototypes import Mix, Prototypes
 from graphmend.cards.rows import widened
 from graphmend.errors import GraphMendError, listed, require
-from graphmend.frozen.embedding import Call, Tap
-from graphmend.frozen.first_layer import FirstLayer
-from graphmend.frozen.wiring import OwnEmbed, Taps
-from graphmend.io.files import digest, first_line, read_header, read_safetensors, write_safetensors
+from graphmend.files.files import digest, first_line, read_header, read_safetensors, write_safetensors
+from graphmend.model.embedding import Call, Tap
+from graphmend.model.first_layer import FirstLayer
+from graphmend.model.wiring import OwnEmbed, Taps
 
 __all__ = ["SourceCard", "model_digest", "nearest_centroid"]
 

@@ -10,6 +10,7 @@ import typer
 
 from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, reported
 from graphmend.cli.console import PlainConsole, log_to_stderr
+from graphmend.cli.lab import lab
 from graphmend.cli.mend_options import Factory, Model, Weights
 from graphmend.errors import require
 
@@ -55,12 +56,11 @@ def card(
     from graphmend.cards import card as make_card
     from graphmend.cli.card_files import card_beside, card_facts
     from graphmend.cli.device import device_of, for_model
+    from graphmend.cli.models import load_any_model
     from graphmend.cli.paths import check_no_clash
-    from graphmend.datasets.registry import load
-    from graphmend.io.files import check_target
-    from graphmend.io.graph_files import load_graph
-    from graphmend.io.provenance import provenance
-    from graphmend.nn.checkpoint import load_any_model
+    from graphmend.files.files import check_target
+    from graphmend.files.graph_files import load_graph
+    from graphmend.files.provenance import provenance
 
     log_to_stderr(quiet)
     where = device_of(device)
@@ -73,7 +73,7 @@ def card(
     net = load_any_model(model, factory=factory, weights=weights).to(where)
     assert target is not None, "a model comes from a checkpoint or from weights"
     if dataset is not None:
-        graphs = load(dataset, seed=seed, data_dir=data_dir).train
+        graphs = lab("data").load(dataset, seed=seed, data_dir=data_dir).train
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
     made = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)

@@ -14,8 +14,8 @@ from graphmend.cards import SourceCard
 from graphmend.cards import card as make_card
 from graphmend.cli.device import for_model
 from graphmend.errors import GraphMendError, require
-from graphmend.io.files import digest
-from graphmend.io.graph_files import load_graph
+from graphmend.files.files import digest
+from graphmend.files.graph_files import load_graph
 
 SUFFIX = ".card.safetensors"
 

@@ -6,16 +6,13 @@ from typing import Annotated
 
 import typer
 
-from graphmend.cli.bench import bench_app
 from graphmend.cli.card import card
-from graphmend.cli.data import data_app
-from graphmend.cli.demo import demo
 from graphmend.cli.engines import TakesRay
 from graphmend.cli.info import info
+from graphmend.cli.lab import lab
 from graphmend.cli.list import list_
 from graphmend.cli.mend import mend
 from graphmend.cli.patching import apply, revert
-from graphmend.cli.train import train
 from graphmend.version import __version__
 
 app = typer.Typer(
@@ -24,11 +21,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (demo, mend, apply, revert, card, train, info):
+for command in (lab("cli.demo").demo, mend, apply, revert, card, lab("cli.train").train, info):
     app.command(cls=TakesRay if command is mend else None)(command)
 app.command("list")(list_)
-app.add_typer(data_app, name="data")
-app.add_typer(bench_app, name="bench")
+app.add_typer(lab("cli.data").data_app, name="data")
+app.add_typer(lab("cli.bench").bench_app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

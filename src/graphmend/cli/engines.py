@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from graphmend.bench.workers import Workers
+    from graphmend.workers.local import Workers
 
 LOCAL = "local"
 
@@ -48,8 +48,8 @@ class TakesRay(TyperCommand):
 
 def workers_of(jobs: int | None, ray: str | None, device: str) -> Workers:
     """Those who work, as the options say."""
-    from graphmend.bench.ray_workers import Ray
-    from graphmend.bench.workers import Local
+    from graphmend.workers.local import Local
+    from graphmend.workers.ray_cluster import Ray
 
     if ray is None:
         return Local(1 if jobs is None else jobs)

@@ -13,12 +13,12 @@ from torch_geometric.utils import contains_isolated_nodes, is_undirected
 from graphmend.cards import SourceCard
 from graphmend.cli.card_files import card_facts
 from graphmend.cli.device import device_of
+from graphmend.cli.lab import lab
 from graphmend.errors import listed
+from graphmend.files.files import escaped, read_safetensors
+from graphmend.files.graph_files import load_graph
+from graphmend.files.provenance import device_name, provenance
 from graphmend.graph.checks import is_finite
-from graphmend.io.files import escaped, read_safetensors
-from graphmend.io.graph_files import load_graph
-from graphmend.io.provenance import device_name, provenance
-from graphmend.nn import load_model
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
 
@@ -51,7 +51,7 @@ def _tensor_file(path: Path) -> dict[str, Any]:
     tensors, header = read_safetensors(path)
     count = sum(tensor.numel() for tensor in tensors.values())
     if header.get("format", "").startswith("graphmend-model"):
-        model = load_model(path)
+        model = lab("backbones").load_model(path)
         facts = {"kind": "GraphMend model", **header, "config": model.config, "parameters": count}
         return {**facts, "trainer": _object(header["trainer"])} if "trainer" in header else facts
     if "graphmend" not in header:

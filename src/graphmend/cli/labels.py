@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require, shown
-from graphmend.io.files import digest
+from graphmend.files.files import digest
 from graphmend.results.adaptation import Adaptation
 
 HEADER = ["node", "label"]

@@ -10,17 +10,17 @@ from graphmend.cli.common import JsonFlag, reported
 from graphmend.errors import choose
 
 FAMILIES = {
-    "backbones": "models; 'graphmend train --backbone NAME', graphmend.nn",
-    "trainers": "ways to train a model; 'graphmend train --trainer NAME', graphmend.training",
+    "backbones": "models; 'graphmend train --backbone NAME', graphmend.lab.backbones",
+    "trainers": "ways to train a model; 'graphmend train --trainer NAME', graphmend.lab.training",
     "adapters": "methods that mend; 'graphmend mend --adapter NAME', graphmend.adapters",
     "surrogates": "losses without test labels; 'graphmend mend --surrogate NAME', graphmend.surrogates",
     "views": "random changes for contrastive losses; 'graphmend mend --view NAME', graphmend.transforms",
-    "corruptions": "harm to a graph that knows no model; graphmend.transforms",
+    "corruptions": "harm to a graph that knows no model; graphmend.lab.data",
     "purifiers": "filters of suspicious edges; graphmend.transforms",
-    "attacks": "changes of edges that harm a model most; graphmend.transforms",
-    "datasets": "graphs, and the shift between training and test; 'graphmend train --dataset NAME', graphmend.datasets",
-    "shifts": "simulated differences between training and test graphs; graphmend.datasets.shift",
-    "metrics": "scores of predictions; graphmend.metrics.score",
+    "attacks": "changes of edges that harm a model most; graphmend.lab.attacks",
+    "datasets": "graphs, and the shift between training and test; 'graphmend train --dataset NAME', graphmend.lab.data",
+    "shifts": "simulated differences between training and test graphs; graphmend.lab.data.shifts",
+    "metrics": "scores of predictions; graphmend.results.scores",
 }
 """What each family is, and where its names are used."""
 

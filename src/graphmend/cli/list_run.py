@@ -12,29 +12,18 @@ import typer
 from rich.table import Table
 
 from graphmend.cli.console import PlainConsole
+from graphmend.cli.lab import lab
 from graphmend.cli.list import FAMILIES
 from graphmend.cli.methods import methods
-from graphmend.datasets.catalogue import Dataset
-from graphmend.datasets.registry import DATASETS
-from graphmend.datasets.shifts import SHIFTS
-from graphmend.metrics import METRICS
-from graphmend.nn import BACKBONES
+from graphmend.results.scores import METRICS
 from graphmend.surrogates import SLAPS, SURROGATES, Moments, Supervised
 from graphmend.surrogates.registry import NEEDS as SURROGATE_NEEDS
-from graphmend.training import TRAINERS
-from graphmend.transforms import ATTACKS, CORRUPTIONS, PURIFIERS, VIEWS
+from graphmend.transforms import PURIFIERS, VIEWS
 
 UNNAMED = {"moments": Moments, "slaps": SLAPS, "supervised": Supervised}
 """Surrogates that cannot be made by name alone."""
 
-TEST_GRAPHS = "the test graphs, without labels"
 NEEDS: dict[str, dict[str, str]] = {
-    "trainers": {
-        "dann": TEST_GRAPHS,
-        "eerm": "memory for N x N numbers per view, unless candidates is set",
-        "sr_gnn": TEST_GRAPHS,
-        "uda_gcn": f"the backbone dual_gcn, and {TEST_GRAPHS}",
-    },
     "adapters": {
         "airgnn_tune": "the backbone airgnn, and labels of some nodes",
         "align": "a source card, or batch normalisation behind the first layer",
@@ -44,7 +33,6 @@ NEEDS: dict[str, dict[str, str]] = {
         "tent": "batch normalisation",
     },
     "surrogates": SURROGATE_NEEDS,
-    "attacks": {"grbcd": "the trained model", "prbcd": "the trained model"},
     "metrics": {"roc_auc": "nodes of at least two classes"},
 }
 """What a member needs beyond what its whole family does."""
@@ -60,19 +48,15 @@ class Member(NamedTuple):
 
 def registries() -> dict[str, Mapping[str, object]]:
     """What each family holds at this moment."""
-    return {
-        "backbones": BACKBONES,
-        "trainers": TRAINERS,
+    own = {
         "adapters": methods(),
         "surrogates": {**SURROGATES, **UNNAMED},
         "views": VIEWS,
-        "corruptions": CORRUPTIONS,
         "purifiers": PURIFIERS,
-        "attacks": ATTACKS,
-        "datasets": DATASETS,
-        "shifts": SHIFTS,
         "metrics": METRICS,
+        **lab("registries").REGISTRIES,
     }
+    return {family: own[family] for family in FAMILIES}
 
 
 def run_list(families: list[str], as_json: bool) -> None:
@@ -98,11 +82,11 @@ def first_sentence(text: str | None) -> str:
 
 
 def _member(family: str, name: str, member: object) -> Member:
-    if isinstance(member, Dataset):
-        has_files = bool(member.files) or member.availability is not None
-        summary = f"{member.shift[:1].upper()}{member.shift[1:]}{'; generated' if member.generated else ''}."
-        return Member(name, summary, "its files, see 'graphmend data list'" if has_files else "")
-    return Member(name, first_sentence(inspect.getdoc(member)), NEEDS.get(family, {}).get(name, ""))
+    registries = lab("registries")
+    if family == "datasets":
+        return Member(name, *registries.about_dataset(member))
+    needs = {**NEEDS, **registries.NEEDS}.get(family, {})
+    return Member(name, first_sentence(inspect.getdoc(member)), needs.get(name, ""))
 
 
 def _print(console: PlainConsole, family: str, rows: list[Member]) -> None:

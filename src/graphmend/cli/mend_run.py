@@ -14,8 +14,6 @@ import typer
 from torch import Tensor, nn
 
 from graphmend.adapters import Identity
-from graphmend.bench.folders import in_folder
-from graphmend.bench.workers import Lost, Workers
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
 from graphmend.cli.console import PlainConsole, has_terminal
 from graphmend.cli.device import device_of, for_model
@@ -26,16 +24,18 @@ from graphmend.cli.mend_options import GATE
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.mend_work import Job, Mending, ModelFiles
 from graphmend.cli.methods import adapter_of, applying, methods
+from graphmend.cli.models import load_any_model
 from graphmend.cli.paths import check_no_clash, results_of
 from graphmend.cli.scoring import labelled_nodes, scores_of
 from graphmend.errors import GraphMendError, require
+from graphmend.files.files import check_folder, check_target, digest, is_whole
+from graphmend.files.graph_files import load_graph
 from graphmend.graph.checks import first_entry, is_finite
-from graphmend.io.files import check_folder, check_target, digest, is_whole
-from graphmend.io.graph_files import load_graph
-from graphmend.nn.checkpoint import load_any_model
 from graphmend.progress import track
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.version import __version__
+from graphmend.workers.folders import in_folder
+from graphmend.workers.local import Lost, Workers
 
 WITHOUT_CARD = ("airgnn_tune", "fine_tune", "gtrans", "identity", "jaccard", "tent")
 """Adapters that do not look at a source card."""

@@ -16,15 +16,15 @@ from torch_geometric.data import Data
 from graphmend.cli.card_files import Card
 from graphmend.cli.labels import settle
 from graphmend.cli.methods import adapt, adapter_of
+from graphmend.cli.models import load_any_model
 from graphmend.cli.paths import results_of
 from graphmend.cli.scoring import scores_if_possible
+from graphmend.files.files import write_arrays, write_text
+from graphmend.files.graph_files import save_graph
+from graphmend.files.provenance import provenance
 from graphmend.graph.limits import Limits
-from graphmend.io.files import write_arrays, write_text
-from graphmend.io.graph_files import save_graph
-from graphmend.io.provenance import provenance
-from graphmend.metrics import predictions
-from graphmend.nn.checkpoint import load_any_model
 from graphmend.results.adaptation import Adaptation
+from graphmend.results.scores import predictions
 
 Report = dict[str, Any]
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.adapters import ADAPTERS, Adapter, GTrans
+from graphmend.adapters.gate import Gate
 from graphmend.cli.mend_options import GATE
 from graphmend.errors import GraphMendError, UnsupportedLayerError, choose, require
-from graphmend.gate import Gate
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import Supervised, Surrogate, surrogate_class
 from graphmend.transforms import view_of

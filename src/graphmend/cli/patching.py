@@ -65,8 +65,8 @@ def revert(
 
 def _change(patch_file: Path, graph: Path, out: Path | None, done: str, as_json: bool, quiet: bool) -> None:
     log_to_stderr(quiet)
-    from graphmend.io.files import check_target
-    from graphmend.io.graph_files import FORMATS, load_graph, save_graph
+    from graphmend.files.files import check_target
+    from graphmend.files.graph_files import FORMATS, load_graph, save_graph
     from graphmend.results.fingerprint import fingerprint_of
     from graphmend.results.patch import Patch
 

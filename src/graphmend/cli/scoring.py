@@ -9,10 +9,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.files.files import first_line
 from graphmend.graph.labels import read_labels
 from graphmend.graph.masks import read_mask
-from graphmend.io.files import first_line
-from graphmend.metrics import scores
+from graphmend.results.scores import scores
 
 
 def labelled_nodes(data: Data, name: str, path: Path) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmend.errors import GraphMendError
+from graphmend.errors import optional_module
 from graphmend.results.patch import as_bits
 from graphmend.results.questions import predicted
 
@@ -19,22 +18,14 @@ if TYPE_CHECKING:
     from graphmend.results.history import Step
     from graphmend.results.patch import Patch
 
-__all__ = ["frame", "needed", "node_columns", "step_columns"]
+__all__ = ["frame", "node_columns", "step_columns"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def needed(module: str, purpose: str, install: str) -> Any:
-    """An optional module, imported when it is needed; an error says how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise GraphMendError(f"{purpose} needs {module.split('.')[0]} ({error}); {install}") from error
-
-
 def frame(columns: Mapping[str, Any]) -> Any:
     """A pandas ``DataFrame``."""
-    return needed("pandas", "a data frame", "install it with: pip install pandas").DataFrame(dict(columns))
+    return optional_module("pandas", "a data frame", "install it with: pip install pandas").DataFrame(dict(columns))
 
 
 def step_columns(steps: Sequence[Step]) -> dict[str, list[Any]]:

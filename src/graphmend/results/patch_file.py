@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
+from graphmend.files.files import read_header, read_safetensors, write_safetensors
 from graphmend.graph.tensors import FLOATS
-from graphmend.io.files import read_header, read_safetensors, write_safetensors
 
 __all__ = ["FORMAT", "as_json", "read_patch", "with_prefix", "write_patch"]
 

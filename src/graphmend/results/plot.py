@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from graphmend.errors import listed, require
-from graphmend.io.files import write_atomically
-from graphmend.results.frames import needed
+from graphmend.errors import listed, optional_module, require
+from graphmend.files.files import write_atomically
 from graphmend.results.questions import predicted
 
 if TYPE_CHECKING:
@@ -46,7 +45,9 @@ def plot(result: Adaptation, path: str | Path | None = None) -> Any:
     Returns:
         A ``matplotlib.figure.Figure``.
     """
-    figure = needed("matplotlib.figure", "a plot", INSTALL).Figure(figsize=(11, 8), dpi=110, layout="constrained")
+    figure = optional_module("matplotlib.figure", "a plot", INSTALL).Figure(
+        figsize=(11, 8), dpi=110, layout="constrained"
+    )
     form, forms = "" if path is None else Path(path).suffix[1:].lower(), figure.canvas.get_supported_filetypes()
     known = path is None or form in forms
     require(known, f"a figure cannot be saved as {str(path)!r}; end the name with one of {listed(forms)}")

@@ -12,12 +12,12 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.ops import at_least_single
 from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
-from graphmend.frozen.restore import untouched_rng
+from graphmend.model.restore import untouched_rng
 from graphmend.surrogates.base import Surrogate
 from graphmend.surrogates.info_nce import info_nce
 from graphmend.surrogates.placed import Placed
 from graphmend.surrogates.view_learner import ViewLearner
-from graphmend.transforms.views.view import with_edges
+from graphmend.transforms import with_edges
 
 __all__ = ["ADGCL"]
 
@@ -61,7 +61,7 @@ class ADGCL(Surrogate):
 
     Example:
         >>> from graphmend import GTrans
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)))
         >>> GTrans(ADGCL(steps=5), edge_steps=0)(GCN(3, 8, 2), data).reason is None
         True

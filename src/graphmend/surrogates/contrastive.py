@@ -12,8 +12,7 @@ from graphmend.contracts import Backbone, View
 from graphmend.engine.cosine import mean_cosines
 from graphmend.errors import require, shown
 from graphmend.surrogates.base import Surrogate, embed_views
-from graphmend.transforms.views.drop_edge import DropEdge
-from graphmend.transforms.views.shuffle import Shuffle
+from graphmend.transforms import DropEdge, Shuffle
 
 __all__ = ["Contrastive"]
 
@@ -29,7 +28,7 @@ class Contrastive(Surrogate):
     drawn afresh at every evaluation. The paper writes a sum, the released code takes the mean; this is the mean.
 
     Example:
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> Contrastive(DropEdge(0.5))(GCN(4, 8, 2), data).shape
         torch.Size([])

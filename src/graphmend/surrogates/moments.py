@@ -38,7 +38,7 @@ class Moments(Surrogate):
     Example:
         >>> from graphmend import GTrans
         >>> from graphmend.cards import card
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))), GCN(3, 8, 2)
         >>> shifted = Data(x=data.x + 0.5, edge_index=data.edge_index)
         >>> result = GTrans(Moments(card(model, data)), steps=5, edge_steps=0)(model, shifted)

@@ -33,7 +33,7 @@ class Reconstruction(Surrogate):
             The two are the same as long as all edges have weight 1.
 
     Example:
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> Reconstruction()(GCN(4, 8, 2), data).shape
         torch.Size([])

@@ -12,8 +12,8 @@ from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
 from graphmend.errors import check_fields, rate_number, real_number, require, seed_number, switch, whole_number
-from graphmend.frozen.restore import plain, untouched_rng
 from graphmend.graph.checks import check_graph
+from graphmend.model.restore import plain, untouched_rng
 from graphmend.surrogates.base import Surrogate
 from graphmend.surrogates.placed import Placed
 
@@ -57,7 +57,7 @@ class SLAPS(Surrogate):
 
     Example:
         >>> from graphmend import GTrans
-        >>> from graphmend.nn import GCN
+        >>> from graphmend.lab.backbones import GCN
         >>> train, test = (Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))) for _ in range(2))
         >>> GTrans(SLAPS.fit(train), edge_steps=0)(GCN(3, 8, 2), test).reason is None
         True

@@ -1,0 +1,160 @@
+"""The rule of the gate with a source card, as tables of questions that are asked from top to bottom.
+
+Rows come first, because broken rows disturb everything else; then edges, then a shift of the features, each judged on
+what the repair of the rows has left. A change is made only if there is *trouble* and the *remedy* brings the graph back
+to what the model has seen. Everything else is a question for labels. ``docs/no-harm.md`` explains the rule and says
+what its numbers were chosen on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from graphmend.adapters.base import Task
+from graphmend.adapters.broken_rows import MOST_ROWS
+from graphmend.adapters.gate.case import Case
+from graphmend.adapters.gate.checks import Check, Log, at_least, at_most, first_doubt
+from graphmend.adapters.gate.finding import Step
+from graphmend.adapters.gate.signs import AddedEdges, BrokenRows, ShiftedFeatures
+from graphmend.cards.source_card import SourceCard
+
+__all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
+
+Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: what tells trouble, and what tells that the remedy is right
+
+_MIX = "other shares of the kinds of nodes that the model knows explain the shift, which is no fault"
+_ROWS_SHIFT = "shift of the feature rows, in units of its noise"
+_UNKNOWN = "aligning would not bring the nodes back to what the model has seen"
+ROWS: Rule = (
+    (
+        at_least("number", 1, "broken feature rows"),
+        at_least("changed", 1, "broken feature rows that may change", "the limits let no broken feature row change"),
+        at_most(
+            "share",
+            MOST_ROWS,
+            "share of broken feature rows",
+            "{value:.0%} of the feature rows are broken, so nothing shows what a normal row looks like",
+        ),
+    ),
+    (
+        at_most(
+            "rise_of_the_shift",
+            1.0,
+            "shift of the first layer after repairing rows, relative to before",
+            "repairing the broken feature rows would move the first layer away from the training graph",
+        ),
+    ),
+)
+COLUMNS = (
+    at_most(
+        "unseen_columns",
+        0.25,
+        "share of the features in columns that never varied in training",
+        "{value:.0%} of what the features say is in columns that never varied in training, so the card cannot judge it",
+    ),
+)
+EXCESS, OTHER_CHANGE = 0.03, 0.25
+EDGES: Rule = (
+    (
+        # what the limits below come to; it saves comparing the ends of all edges
+        at_least("density", (1 - OTHER_CHANGE * EXCESS) / (1 - EXCESS), "edges per node, relative to training"),
+        at_most("rows_shift", 1.0, _ROWS_SHIFT),  # the nodes are the known ones
+        at_least("excess", EXCESS, "share of the edges in excess"),
+        at_least("number", 1, "edges that may be removed"),
+    ),
+    (
+        at_most(
+            "other_change",
+            OTHER_CHANGE,
+            "change of the number of well-fitting edges, for each edge in excess",
+            "the edges have changed in other ways than by additions, which removing some would not undo",
+        ),
+        at_least(
+            "confident_flips",
+            0.35,
+            "confident predictions that flip, for each edge removed and each in excess",
+            "more edges fit badly than in training, but removing them would not undo an attack",
+        ),
+        at_least(
+            "backing",
+            0.45,
+            "backing of the flips by the class centroids",
+            "the embeddings do not back the predictions without the badly fitting edges",
+        ),
+    ),
+)
+FEATURES: Rule = (
+    (
+        at_least(
+            "shift",
+            4.0,
+            "shift of the first layer, in units of its noise",
+            "nothing was found; the first layer differs from training by {value:.1f} times the noise, "
+            "and a fault makes it {limit:.0f} or more",
+        ),
+        at_least(
+            "rows_shift",
+            2.5,
+            _ROWS_SHIFT,
+            "the first layer has shifted, but the feature rows have not: other edges do that, which no change of "
+            "features undoes",
+        ),
+    ),
+    (
+        at_least(
+            "unexplained_first", 0.4, "share of the first layer's shift that no mix of known nodes explains", _MIX
+        ),
+        at_least("unexplained_z", 0.2, "share of the embedding's shift that no mix of known nodes explains", _MIX),
+        at_most("still_unknown", 0.35, "share of nodes unlike any seen in training, after aligning", _UNKNOWN),
+        at_most("more_unknown", 0.05, "rise of the share of nodes unlike any seen in training", _UNKNOWN),
+        at_most(
+            "flips_of_chance",
+            1.0,
+            "predictions that flip, relative to predictions at random",
+            "aligning would change predictions at random",
+        ),
+        at_least(
+            "rise_of_agreement",
+            -0.04,
+            "rise of the agreement with the class centroids",
+            "embeddings and predictions would agree less than before",
+        ),
+        at_least(
+            "backing",
+            0.2,
+            "backing of the flips by the class centroids",
+            "the embeddings do not back the new predictions",
+        ),
+    ),
+)
+
+
+def with_card(task: Task, card: SourceCard, log: Log) -> tuple[Sequence[Step], Tensor]:
+    """Look at a graph with the card of its model: the steps looked into, and the output on the graph as it is."""
+    case = Case(task, card)
+    before = start = case.look(case.features())
+    broken, x = BrokenRows(case, before), None
+    rows = _step("impute", ROWS, broken, log)
+    if rows.is_made:
+        x, before = broken.x, broken.after
+        case = case.with_features(x)
+    elif rows.reason:
+        return [rows], start.logits  # among broken rows nothing else can be told
+    unseen = first_doubt(COLUMNS, case, log)
+    if unseen is not None:
+        return [rows, Step("", unseen)], start.logits
+    edges = _step("purify", EDGES, AddedEdges(case, before, x), log)
+    features = Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log)
+    return [rows, edges, features], start.logits
+
+
+def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log) -> Step:
+    """Is there trouble, and is the remedy right?"""
+    trouble, remedy = rule
+    nothing = first_doubt(trouble, signs, log)
+    if nothing is not None:
+        return Step(mender, nothing)
+    doubt = first_doubt(remedy, signs, log)
+    return Step(mender, signs.done if doubt is None else doubt, signs.change, doubt is None)

@@ -1,0 +1,129 @@
+"""A graph before the gate: how the model sees it, and how far that is from what the source card knows."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.adapters.base import Task
+from graphmend.cards.moments import Moments, moments
+from graphmend.cards.observation import observe, probabilities
+from graphmend.cards.prototypes import Mix
+from graphmend.cards.rows import in_blocks, projected
+from graphmend.cards.source_card import SourceCard
+from graphmend.engine.linear_maps import LinearMaps
+from graphmend.engine.low_rank import changed_features
+from graphmend.model import FrozenGNN
+
+__all__ = ["Case", "Look", "backing", "flipped"]
+
+LEAST_NOISE = 1e-6  # where halves of the training graph do not differ at all, so that no shift is no shift
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """How the model sees one version of the graph.
+
+    Args:
+        logits: The model's output.
+        probability: Of each class at each node.
+        moments: Of the first layer.
+        nearest: The class whose centroid on the card is nearest to each node's embedding.
+        first_mix: Which of the card's kinds of nodes the first layer shows.
+        z_mix: Which of them the embedding shows.
+    """
+
+    logits: Tensor
+    probability: Tensor
+    moments: Moments
+    nearest: Tensor
+    first_mix: Mix
+    z_mix: Mix
+
+    @property
+    def classes(self) -> Tensor:
+        """The predicted class of each node."""
+        return self.probability.argmax(1)
+
+    @property
+    def agreement(self) -> float:
+        """The share of nodes whose prediction is the class of the nearest centroid."""
+        return float((self.nearest == self.classes).double().mean())
+
+
+def flipped(before: Tensor, after: Tensor) -> float:
+    """The share of nodes with another prediction, from two outputs of the model."""
+    return float((probabilities(before).argmax(1) != probabilities(after).argmax(1)).double().mean())
+
+
+def backing(before: Look, after: Look) -> float:
+    """How the centroids take sides at the nodes that flip: 1 if all back the new class, -1 if all back the old one."""
+    flips = before.classes != after.classes
+    if not bool(flips.any()):
+        return 0.0
+    new, old = (after.nearest == after.classes)[flips], (after.nearest == before.classes)[flips]
+    return float((new.double() - old.double()).mean())
+
+
+class Case:
+    """A graph before the gate, with a source card."""
+
+    def __init__(self, task: Task, card: SourceCard) -> None:
+        self.task, self.card, self.data = task, card, task.data
+        self.frozen: FrozenGNN = task.require_frozen()
+        self.nodes = task.data.x.size(0)
+        self.noise = max(card.noise_for(self.nodes), LEAST_NOISE)
+        self.base = LinearMaps(task.data.x)  # its products are shared by everything that is tried out
+
+    def with_features(self, x: Tensor) -> Case:
+        """The same graph with other features, to be judged like a graph of its own."""
+        data = copy.copy(self.data)
+        data.x = x
+        return Case(replace(self.task, data=data), self.card)
+
+    def features(self) -> Tensor:
+        """The features as they are, for the model to run on."""
+        return changed_features(self.base)
+
+    @torch.no_grad()
+    def look(self, x: Tensor, data: Data | None = None) -> Look:
+        """The model's view of other features, or of another graph."""
+        card, data = self.card, self.data if data is None else data
+        seen = observe(self.frozen, data, x)
+        return Look(
+            seen.logits,
+            probabilities(seen.logits, card.temperature),
+            seen.moments,
+            card.nearest_class(seen.z),
+            card.first_mix(seen.first),
+            card.z_mix(seen.z),
+        )
+
+    def first_layer(self, x: Tensor) -> Tensor:
+        """The output of the first layer for other features of this graph."""
+        return self.frozen.first_layer(x, self.data.edge_index)
+
+    def shift(self, look: Look) -> float:
+        """The distance of the first layer's moments from the card's."""
+        return self.card.first.distance(look.moments)
+
+    @cached_property
+    def rows_shift(self) -> float:
+        """The distance of the moments of the feature rows from the card's, in units of their noise; no edge enters."""
+        noise = max(self.card.rows_noise_for(self.nodes), LEAST_NOISE)
+        return self.card.rows.distance(moments(projected(self.data.x))) / noise
+
+    @property
+    def unseen_columns(self) -> float:
+        """The share of what the features say that is in columns which never varied in training."""
+        constant = self.card.column_max == self.card.column_min
+        if not bool(constant.any()):
+            return 0.0
+        usual = torch.where(constant, self.card.column_min, self.card.column_mean)  # a mean may be off by rounding
+        total = torch.stack([(part - usual).abs().sum(0) for part in in_blocks(self.data.x)]).sum(0)
+        return float(total[constant].sum() / total.sum().clamp(min=1e-30))

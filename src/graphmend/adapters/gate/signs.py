@@ -1,0 +1,267 @@
+"""The signs that the rule with a source card asks about: of broken rows, of added edges and of shifted features.
+
+Each object measures a sign when it is asked for, makes its change when that is needed, and keeps both.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from graphmend.adapters.alignment import alignment
+from graphmend.adapters.base import Change, Task
+from graphmend.adapters.broken_rows import abnormal_rows
+from graphmend.adapters.gate.case import Case, Look, backing
+from graphmend.adapters.impute import refilled
+from graphmend.adapters.purify import Excess, Purify, excess_of, worst_edges
+from graphmend.graph.edits import without_edges
+
+__all__ = ["AddedEdges", "BrokenRows", "Repair", "ShiftedFeatures"]
+
+SHIFTED = 5.0  # times the noise, from which rows that say too little are worth filling
+_TINY = 1e-12
+
+
+class Repair:
+    """Feature rows that are broken, and their repair from the neighbours.
+
+    Args:
+        task: The graph and its limits.
+        rows: The broken rows as a mask.
+    """
+
+    def __init__(self, task: Task, rows: Tensor) -> None:
+        self.task, self.rows = task, rows
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return int(self.rows.sum())
+
+    @property
+    def share(self) -> float:
+        """Their share of all rows."""
+        return float(self.rows.double().mean())
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The features with these rows repaired, within the caller's limits."""
+        data = self.task.data
+        return self.task.within_limits(refilled(data.x, data.edge_index, self.rows))
+
+    @property
+    def changed(self) -> int:
+        """How many rows the repair changes."""
+        return int((self.x != self.task.data.x).any(1).sum()) if 0 < self.share < 1 else self.number
+
+    @property
+    def done(self) -> str:
+        """What was done, for a person."""
+        rows = "row was repaired from its" if self.number == 1 else "rows were repaired from their"
+        return f"{self.number} broken feature {rows} neighbours"
+
+
+class BrokenRows(Repair):
+    """Feature rows that look like nothing seen in training.
+
+    Rows that say too little, empty ones most of all, mislead nobody: a model sees their neighbours anyway. They count
+    only if the first layer has shifted because there are so many of them.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+    """
+
+    def __init__(self, case: Case, before: Look) -> None:
+        self.case, self.before = case, before
+        rows = case.task.judged(abnormal_rows(case.data.x, case.card))
+        if case.shift(before) < SHIFTED * case.noise and bool(rows.any()) and not bool(rows.all()):
+            size: Tensor = torch.linalg.vector_norm(case.data.x, dim=1)
+            rows = rows & (size > size[~rows].median())
+        super().__init__(case.task, rows)
+
+    @cached_property
+    def after(self) -> Look:
+        """How the model sees the graph with these rows repaired."""
+        return self.case.look(self.x)
+
+    @property
+    def rise_of_the_shift(self) -> float:
+        """The shift of the first layer after the repair, in units of the shift before or, if that is more, of noise.
+
+        It is 0 where only the broken rows are too large for the shift to be a number.
+        """
+        shift, noise = self.case.shift, self.case.noise
+        before, after = shift(self.before), shift(self.after)
+        return after / max(before, noise) if math.isfinite(before) or not math.isfinite(after) else 0.0
+
+    @property
+    def change(self) -> Change:
+        """The repair."""
+        return Change(self.x, logits=self.after.logits)
+
+
+class AddedEdges:
+    """Edges beyond those that the training graph accounts for, and the cut of the worst of them.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+        x: Its features, if rows were repaired; the change has them, too.
+    """
+
+    def __init__(self, case: Case, before: Look, x: Tensor | None) -> None:
+        self.case, self.before, self.x = case, before, x
+
+    @property
+    def rows_shift(self) -> float:
+        """The shift of the feature rows in units of their noise."""
+        return self.case.rows_shift
+
+    @property
+    def density(self) -> float:
+        """Edges per node, relative to the training graph."""
+        return self.case.card.relative_density(self.case.data)
+
+    @cached_property
+    def _excess(self) -> Excess:
+        return excess_of(self.case.task, self.case.card)
+
+    @property
+    def excess(self) -> float:
+        """The share of the edges that is in excess."""
+        return self._excess.share
+
+    @property
+    def other_change(self) -> float:
+        """By how much the number of well-fitting edges per node has changed, for one edge in excess."""
+        return abs(1 - self._excess.kept) / max(self._excess.share, _TINY)
+
+    @cached_property
+    def removed(self) -> Tensor:
+        """The positions of the worst edges."""
+        return worst_edges(self._excess.fits, Purify().strength * self.excess, self.case.task)
+
+    @property
+    def number(self) -> int:
+        """How many of them may be cut."""
+        return self.removed.numel()
+
+    @cached_property
+    def after(self) -> Look:
+        """How the model sees the graph without them."""
+        keep = torch.ones(self.case.data.edge_index.size(1), dtype=torch.bool, device=self.removed.device)
+        keep[self.removed] = False
+        return self.case.look(self.case.features(), without_edges(self.case.data, keep))
+
+    @property
+    def confident_flips(self) -> float:
+        """The share of nodes that were more confident than half of all and flip, for one edge cut and one in excess.
+
+        An attack spends each edge where it turns a decision; edges that come at random turn those that are open anyway.
+        """
+        confidence: Tensor = self.before.probability.amax(1)
+        flips = (self.before.classes != self.after.classes) & (confidence > confidence.median())
+        share, cut = float(flips.double().mean()), float(self.number / self.case.data.edge_index.size(1))
+        return share / max(cut * self.excess, _TINY)
+
+    @property
+    def backing(self) -> float:
+        """How the centroids take sides at the nodes that flip."""
+        return backing(self.before, self.after)
+
+    @property
+    def done(self) -> str:
+        """What was done, for a person."""
+        share = f"{self.excess:.0%} of the edges are in excess of those in training"
+        return f"{share}; the worst of them, {self.number}, were cut"
+
+    @property
+    def change(self) -> Change:
+        """The cut."""
+        return Change(self.x, self.removed, logits=self.after.logits)
+
+
+class ShiftedFeatures:
+    """A first layer that sees other features than in training, and the alignment of the features with it.
+
+    Args:
+        case: The graph.
+        before: How the model sees it.
+    """
+
+    def __init__(self, case: Case, before: Look) -> None:
+        self.case, self.before = case, before
+
+    @property
+    def shift(self) -> float:
+        """The shift of the first layer in units of the noise."""
+        return self.case.shift(self.before) / self.case.noise
+
+    @property
+    def rows_shift(self) -> float:
+        """The shift of the feature rows in units of their noise."""
+        return self.case.rows_shift
+
+    @property
+    def unexplained_first(self) -> float:
+        """The share of the first layer's shift that no mix of known nodes explains."""
+        return self.before.first_mix.unexplained
+
+    @property
+    def unexplained_z(self) -> float:
+        """The same of the embedding."""
+        return self.before.z_mix.unexplained
+
+    @cached_property
+    def _aligned(self) -> tuple[Tensor, Look]:
+        case, task = self.case, self.case.task
+        aligned = alignment(case.first_layer, case.base, case.frozen.first_map, case.card.first)
+        x = task.within_limits(aligned.added_to(case.base.x))
+        is_limited = task.limits.projection(case.data.x) is not None
+        return x, case.look(x if is_limited else aligned.of(case.base))
+
+    @property
+    def after(self) -> Look:
+        """How the model sees the aligned graph."""
+        return self._aligned[1]
+
+    @property
+    def still_unknown(self) -> float:
+        """The share of nodes that are unlike any known one after the alignment."""
+        return self.after.first_mix.outside
+
+    @property
+    def more_unknown(self) -> float:
+        """By how much that share rises."""
+        return self.still_unknown - self.before.first_mix.outside
+
+    @property
+    def flips_of_chance(self) -> float:
+        """The share of the predictions that flip, as a share of what predictions at random would flip."""
+        flips = float((self.before.classes != self.after.classes).double().mean())
+        return flips / (1 - 1 / self.case.card.prior.numel())
+
+    @property
+    def rise_of_agreement(self) -> float:
+        """How much better the predictions agree with the nearest centroids."""
+        return self.after.agreement - self.before.agreement
+
+    @property
+    def backing(self) -> float:
+        """How the centroids take sides at the nodes that flip."""
+        return backing(self.before, self.after)
+
+    @property
+    def done(self) -> str:
+        """What was done, for a person."""
+        times = f"{self.shift:.0f} times the noise of the training graph"
+        return f"the first layer had shifted by {times} and was aligned with it"
+
+    @property
+    def change(self) -> Change:
+        """The alignment."""
+        return Change(self._aligned[0], logits=self.after.logits)

@@ -1,6 +1,0 @@
-"""Comparisons: hyper-parameters that are chosen fairly, and the published ones."""
-
-from graphmend.bench.presets import preset, presets
-from graphmend.bench.tuning import ByAdapting, ByTraining, Trial, Tuned, grid_points, tune
-
-__all__ = ["ByAdapting", "ByTraining", "Trial", "Tuned", "grid_points", "preset", "presets", "tune"]

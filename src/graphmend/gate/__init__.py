@@ -1,5 +1,0 @@
-"""The gate: decides which mender acts on a graph, or none, and says why."""
-
-from graphmend.gate.gate import Gate
-
-__all__ = ["Gate"]

@@ -1,0 +1,100 @@
+"""The network of UDA-GCN: one GCN on two views of the graph."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.cache import cached
+from graphmend.engine.propagation import Propagation, gcn_norm
+from graphmend.lab.backbones.layers import GraphConvolution, batch_norms, keeps_config
+from graphmend.lab.backbones.ppmi import ppmi_graph
+
+
+class DualGCN(nn.Module):
+    r"""One GCN on the graph and on its random-walk graph (Wu et al., WWW 2020, UDA-GCN,
+    https://doi.org/10.1145/3366423.3380219).
+
+    The same convolutions encode the graph and its :mod:`PPMI graph <graphmend.lab.backbones.ppmi>`. Attention over the
+    two encodings :math:`H_1, H_2` of each node, :math:`Z = \sum_v \mathrm{softmax}_v(H_v a + b)\, H_v`, is the
+    embedding, and a linear map of it the class scores. No gradient flows into the PPMI graph. It is computed once per
+    edge list, or in every call when there are edge weights.
+
+    Args:
+        in_channels: Columns of the features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of convolutions.
+        encoding_channels: Width of the embedding.
+        batch_norm: Batch normalisation of the hidden layers.
+        dropout: Dropout of the hidden layers.
+        walks: Random walks per node.
+        walk_length: Steps of the longest walks.
+
+    Example:
+        >>> model = DualGCN(8, 128, 3)
+        >>> model(torch.rand(4, 8), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 3])
+    """
+
+    @keeps_config
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        encoding_channels: int = 16,
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        walks: int = 40,
+        walk_length: int = 10,
+    ) -> None:
+        super().__init__()
+        sizes = [in_channels, *[hidden_channels] * (num_layers - 1), encoding_channels]
+        self.convs = nn.ModuleList(GraphConvolution(a, b) for a, b in itertools.pairwise(sizes))
+        self.norms = batch_norms(num_layers - 1, hidden_channels, batch_norm)
+        self.attention = nn.Linear(encoding_channels, 1)
+        self.classify = nn.Linear(encoding_channels, out_channels)
+        self.encoding_channels, self.dropout = encoding_channels, dropout
+        self.walks, self.walk_length = walks, walk_length
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Both encodings of each node, weighted by attention."""
+        adjacency = Adjacency.of(edge_index, x.size(0))
+        far, weight = self._ppmi(adjacency, edge_index, edge_weight)
+        views = (
+            gcn_norm(Adjacency.of(far, x.size(0)), weight, x.dtype),
+            gcn_norm(adjacency, edge_weight, x.dtype),
+        )
+        both = torch.stack([self._encode(x, view) for view in views])
+        share: Tensor = self.attention(both).softmax(dim=0)
+        return (share * both).sum(dim=0)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Class scores."""
+        out: Tensor = self.classify(self.embed(x, edge_index, edge_weight))
+        return out
+
+    def _encode(self, x: Tensor, propagate: Propagation) -> Tensor:
+        *hidden, last = self.convs
+        for conv, norm in zip(hidden, self.norms, strict=True):
+            assert isinstance(conv, GraphConvolution)
+            x = F.dropout(conv.hidden(x, propagate, norm), self.dropout, self.training)
+        out: Tensor = last(x, propagate)
+        return out
+
+    def _ppmi(self, adjacency: Adjacency, edge_index: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        key, nodes = ("ppmi", self.walks, self.walk_length), adjacency.num_nodes
+
+        def compute() -> tuple[Tensor, Tensor]:
+            return ppmi_graph(edge_index, edge_weight, nodes, walks=self.walks, length=self.walk_length)
+
+        if edge_weight is None:
+            return adjacency.derive(key, compute)
+        return cached(key, (edge_weight, adjacency.row), compute)

@@ -1,0 +1,226 @@
+"""Tables with our numbers beside the paper's, as Markdown, CSV and LaTeX, and for terminals of 80 columns."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from graphmend.lab.metrics import average_rank, compare_paired, holm
+
+__all__ = ["FEWEST_SEEDS", "Cell", "Published", "Table"]
+
+
+FEWEST_SEEDS = 3
+"""A difference over fewer seeds is not tested."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number of the paper.
+
+    Args:
+        mean: The mean over seeds.
+        deviation: The standard deviation, where it is given.
+        same_data: Whether ours is on the same data, so that the difference says something.
+    """
+
+    mean: float
+    deviation: float | None = None
+    same_data: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was measured for one row and column.
+
+    Args:
+        values: One number per seed, in the order of the seeds; ``None`` for a seed that is missing or failed.
+        paper: The published number; the text ``"OOM"`` if the paper says so.
+        note: Why there is no number, such as ``OOM``, if all seeds failed.
+        digits: Decimals to show.
+    """
+
+    values: tuple[float | None, ...] = ()
+    paper: Published | str | None = None
+    note: str = ""
+    digits: int = 2
+
+    @property
+    def known(self) -> list[float]:
+        """The numbers that there are."""
+        return [value for value in self.values if value is not None]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over seeds."""
+        return statistics.fmean(self.known) if self.known else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The population standard deviation over seeds, as in the paper; ``None`` for a single one."""
+        return statistics.pstdev(self.known) if len(self.known) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's, on the same data."""
+        if self.mean is None or not isinstance(self.paper, Published) or not self.paper.same_data:
+            return None
+        return self.mean - self.paper.mean
+
+    def ours(self) -> str:
+        """Our number in words: ``94.13 ± 0.77``; ``(n=2)`` if there are only two of the seeds."""
+        if self.mean is None:
+            return self.note or "not run"
+        spread = "" if self.deviation is None else f" ± {self.deviation:.{self.digits}f}"
+        told = f" (n={len(self.known)})" if len(self.known) < len(self.values) else ""
+        return f"{self.mean:.{self.digits}f}{spread}{told}"
+
+    def published(self) -> str:
+        """The paper's number in words."""
+        if self.paper is None:
+            return "-"
+        return self.paper if isinstance(self.paper, str) else f"{self.paper.mean:.{self.digits}f}"
+
+
+@dataclass
+class Table:
+    """Rows and columns of cells.
+
+    Args:
+        title: A heading.
+        columns: Names of the columns.
+        rows: Names of the rows, each of one or several words, such as ``("GCN", "ERM")``.
+        cells: By row and column.
+        footer: Sentences below: mode, data, seeds.
+        baseline: The last word of the rows that others of the same group are compared with by a paired t-test.
+        ranked: Whether to show the average rank of each row within its group (rows with the same first words).
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
+    cells: dict[tuple[tuple[str, ...], str], Cell]
+    footer: list[str] = field(default_factory=list)
+    baseline: str | None = None
+    ranked: bool = False
+
+    def cell(self, row: tuple[str, ...], column: str) -> Cell:
+        """A cell; an empty one where nothing was asked for."""
+        return self.cells.get((row, column), Cell(note="-"))
+
+    def stars(self, row: tuple[str, ...], column: str) -> str:
+        """``**`` or ``*`` if a row differs from the baseline at the level 0.05 or 0.1 (paired over seeds, Holm).
+
+        The correction is for all rows that are compared with the same cell. Fewer than three seeds tell nothing.
+        """
+        p = self._p_values.get((row, column))
+        return "" if p is None else "**" if p < 0.05 else "*" if p < 0.1 else ""
+
+    @functools.cached_property
+    def _p_values(self) -> dict[tuple[tuple[str, ...], str], float]:
+        if self.baseline is None:
+            return {}
+        found: dict[tuple[tuple[str, ...], str], float] = {}
+        for group in dict.fromkeys(row[:-1] for row in self.rows):
+            names = [row[-1] for row in self.rows if row[:-1] == group and row[-1] != self.baseline]
+            for column in self.columns:
+                pairs = {name: self._pairs((*group, name), column) for name in names}
+                tested = {name: pair for name, pair in pairs.items() if len(pair) >= FEWEST_SEEDS}
+                p_values = {name: compare_paired(*zip(*pair, strict=True)).p for name, pair in tested.items()}
+                found |= {((*group, name), column): p for name, p in holm(p_values).items()}
+        return found
+
+    def _pairs(self, row: tuple[str, ...], column: str) -> list[tuple[float, float]]:
+        ours, base = self.cell(row, column), self.cell((*row[:-1], str(self.baseline)), column)
+        return [(a, b) for a, b in zip(ours.values, base.values, strict=False) if a is not None and b is not None]
+
+    def ranks(self) -> dict[tuple[str, ...], float | None]:
+        """The average rank of each row among those with the same first words; the larger number is the better one."""
+        ranks: dict[tuple[str, ...], float | None] = {}
+        for group in dict.fromkeys(row[:-1] for row in self.rows):
+            members = {row[-1]: row for row in self.rows if row[:-1] == group}
+            means = {
+                name: {column: self.cell(row, column).mean for column in self.columns} for name, row in members.items()
+            }
+            found = average_rank(means)
+            ranks |= {row: None if math.isnan(found[name]) else found[name] for name, row in members.items()}
+        return ranks
+
+    def markdown(self) -> str:
+        """For documents; each cell has our number, then the paper's and the difference in brackets."""
+        words = len(self.rows[0]) if self.rows else 1
+        last = ["rank"] if self.ranked else []
+        lines = [f"### {self.title}", "", _line(["", *[""] * (words - 1), *self.columns, *last])]
+        lines.append(_line(["---"] * (words + len(self.columns) + len(last))))
+        ranks = self.ranks() if self.ranked else {}
+        for row in self.rows:
+            cells = [self._text(row, column) for column in self.columns]
+            rank = [] if not self.ranked else ["-" if ranks[row] is None else f"{ranks[row]:.1f}"]
+            lines.append(_line([*row, *cells, *rank]))
+        return "\n".join([*lines, "", *self.footer, ""])
+
+    def _text(self, row: tuple[str, ...], column: str) -> str:
+        cell, stars = self.cell(row, column), self.stars(row, column)
+        text = cell.ours() + (f" {stars}" if stars else "")
+        if cell.paper is None:
+            return text
+        difference = "" if cell.difference is None else f", {cell.difference:+.{cell.digits}f}"
+        return f"{text} ({cell.published()}{difference})"
+
+    def csv(self) -> str:
+        """One line per cell, all numbers in full."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        words = [f"row {i + 1}" for i in range(len(self.rows[0]) if self.rows else 1)]
+        writer.writerow([*words, "column", "mean", "deviation", "seeds", "paper", "difference", "note"])
+        for row in self.rows:
+            for column in self.columns:
+                cell = self.cell(row, column)
+                paper = cell.paper.mean if isinstance(cell.paper, Published) else cell.paper
+                numbers = [cell.mean, cell.deviation, len(cell.known), paper, cell.difference]
+                writer.writerow([*row, column, *("" if n is None else n for n in numbers), cell.note])
+        return out.getvalue()
+
+    def latex(self) -> str:
+        """A tabular environment (booktabs)."""
+        words = len(self.rows[0]) if self.rows else 1
+        lines = [rf"\begin{{tabular}}{{{'l' * words}{'r' * len(self.columns)}}}", r"\toprule"]
+        lines.append(" & ".join([*[""] * words, *map(_tex, self.columns)]) + r" \\")
+        lines.append(r"\midrule")
+        for row in self.rows:
+            cells = [_tex(self._text(row, column)) for column in self.columns]
+            lines.append(" & ".join([*map(_tex, row), *cells]) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+    def rich(self) -> RichTable:
+        """For a terminal: one line per cell, so that it is never wider than 80 columns."""
+        table = RichTable(title=self.title, caption=" ".join(self.footer), title_justify="left")
+        table.add_column("", overflow="fold")
+        for name in ("ours", "", "paper", "difference"):
+            table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+        for column in self.columns:
+            table.add_section()
+            table.add_row(Text(column, style="bold"))
+            for row in self.rows:
+                cell = self.cell(row, column)
+                difference = "" if cell.difference is None else f"{cell.difference:+.{cell.digits}f}"
+                table.add_row("  " + " ".join(row), cell.ours(), self.stars(row, column), cell.published(), difference)
+        return table
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _tex(text: str) -> str:
+    for plain, escaped in {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$"}.items():
+        text = text.replace(plain, escaped)
+    return text

@@ -1,0 +1,1 @@
+"""The demo: handwritten digits, mended on a laptop in seconds."""

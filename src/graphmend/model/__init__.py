@@ -1,0 +1,5 @@
+"""Any PyG model as a frozen backbone."""
+
+from graphmend.model.frozen import FrozenGNN
+
+__all__ = ["FrozenGNN"]

@@ -1,0 +1,343 @@
+"""FrozenGNN: any PyG model as a backbone, left exactly as it was."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
+from torch_geometric.data import Data
+
+from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.cache import caching, sharing_gradients
+from graphmend.engine.engine import MODES
+from graphmend.engine.report import Abilities
+from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
+from graphmend.engine.tuning import STACKED_ENTRIES
+from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
+from graphmend.graph.checks import check_structure
+from graphmend.graph.edits import canonical, with_more_edges
+from graphmend.model.call import Caller
+from graphmend.model.edge_weights import Way, filtered
+from graphmend.model.embedding import Tap
+from graphmend.model.failures import failures_named
+from graphmend.model.restore import frozen_model, plain, untouched_rng
+from graphmend.model.trials import Trials
+from graphmend.model.wiring import Taps, signature, wiring_of
+
+__all__ = ["FrozenGNN"]
+
+
+class FrozenGNN:
+    """A trained model with the backbone contract: logits, an embedding Z, and exact edge weights.
+
+    The model is called as ``forward(x, edge_index)``, with ``edge_weight`` or ``edge_attr`` besides, or as
+    ``forward(data)``, and returns logits, log-softmax or a single binary logit per node. Use it as a context manager:
+    inside, the model is in eval mode without parameter gradients and the global generators are seeded; at the end, also
+    after an exception, model and generators are as they were. A model that is seen to write into its input is given a
+    copy of it; otherwise it is given your tensors themselves. The generators belong to the whole process: while a block
+    is open, other threads that open one, or mend, wait for its end.
+
+    Args:
+        model: Any ``nn.Module``.
+        data: The graph; its further attributes are passed on to a model that asks for them.
+        embedding: Name of the module whose output is Z. By default the model's own ``embed`` method, else the
+            node-level input of the last layer that runs.
+        seed: For models that draw random numbers even in eval mode.
+        mode: ``"eager"`` runs every view by itself.
+        taps: Where the first layer and Z come from, see :attr:`taps`; by default they are found on this graph.
+
+    Example:
+        >>> import torch_geometric.nn as pyg
+        >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> with FrozenGNN(pyg.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
+        ...     frozen.embed(data.x, data.edge_index).shape
+        torch.Size([3, 16])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        embedding: str | None = None,
+        seed: int = 0,
+        mode: str = "auto",
+        taps: Taps | None = None,
+    ) -> None:
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+        tensors = [*model.named_parameters(), *model.named_buffers()]
+        lazy = listed(name for name, tensor in tensors if is_lazy(tensor))
+        require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
+        empty = listed(name for name, tensor in tensors if tensor.is_meta)
+        require(not empty, f"the model is on the meta device: {empty} have no values; load its weights first")
+        check_structure(data)
+        embedding = None if embedding is None else text("embedding", embedding)
+        one_of("mode", mode, MODES)
+        given = type(taps).__name__
+        require(taps is None or isinstance(taps, Taps), f"taps must be those of a FrozenGNN or a card (got {given})")
+        self.model = model
+        inner = getattr(model, "_orig_mod", model)  # torch.compile keeps the original model in this attribute
+        self.module: nn.Module = inner  #: the model that is run
+        self.stacked_views = False  #: whether views went through the model together
+        self._data = plain(data)
+        self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
+        self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
+        self._given_taps = taps
+        self._stack: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
+        with ExitStack() as stack:
+            stack.callback(self.__dict__.pop, "_trials", None)  # it refers to this object, and both to a graph
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(untouched_rng(self._seed))
+            stack.enter_context(frozen_model(self.module))
+            stack.enter_context(caching())
+            taps = self._given_taps
+            self.signature = signature(self.module, self._data, self._embedding)
+            self._wiring = wiring_of(self.module, self.signature)
+            self._trials = Trials(self, self.module, self._data, self._wiring, self._embedding, self._seed, taps)
+            self._trials.run_once()
+            if self._embedding is not None:  # complain about a wrong name also where Z is not needed
+                self._trials.embedding()
+            self._forward = Caller(self.module, self._wiring.leave_out)
+            self._stack, self._thread = stack.pop_all(), threading.get_ident()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._stack is not None
+        stack, self._stack = self._stack, None
+        stack.__exit__(kind, error, trace)
+
+    def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Logits. ``edge_weight`` is the presence of each edge, on top of the weight the graph itself gives it."""
+        forward = self._caller()
+        with failures_named(self.module, self._data):
+            return self.checked_logits(self._ready(forward, x, edge_index, edge_weight)())
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The representation Z, one row per node."""
+        forward, source = self._caller(), self._trials.embedding()
+        with failures_named(self.module, self._data):
+            if isinstance(source, Tap):
+                return source(self.module, self._ready(forward, x, edge_index, edge_weight))
+            own: Any = self.module.embed
+            return self._ready(Caller(own, forward.leave_out), x, edge_index, edge_weight)()  # type: ignore[no-any-return]
+
+    def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The output of the first layer before any normalisation or activation, one row per node."""
+        forward, source = self._caller(), self._trials.first_layer()
+        with failures_named(self.module, self._data):
+            return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
+
+    @property
+    def taps(self) -> Taps:
+        """Where the first layer and Z come from: what was given, or what is found on this graph alone.
+
+        Once somebody has asked, this is where :meth:`first_layer` and :meth:`embed` take them from.
+        """
+        self._caller()
+        return self._trials.taps()
+
+    @property
+    def node_keys(self) -> Tensor:
+        """A number for each node of the graph that does not depend on the numbering, to break ties by."""
+        return self._trials.keys
+
+    def canonical(self, data: Data) -> Data:
+        """A copy of the graph, which may have been changed since, in an order that does not depend on the numbering."""
+        return canonical(data, self.node_keys)
+
+    @property
+    def first_map(self) -> Tensor:
+        """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``."""
+        self._caller()
+        return self._trials.first_map(self._data)
+
+    @property
+    def first_norm(self) -> nn.Module | None:
+        """The batch normalisation behind the first layer, if there is one."""
+        self._caller()
+        name = self._trials.first_layer().norm
+        return None if name is None else self.module.get_submodule(name)
+
+    @contextmanager
+    def dropping(self) -> Iterator[None]:
+        """Inside, the model drops at random whatever it drops in training; normalisations stay as they are.
+
+        What modules keep while they train, such as running statistics of their own, is as before at the end.
+        """
+        with frozen_model(self.module):
+            for module in self.module.modules():
+                module.training = not isinstance(module, _NormBase)
+            yield
+
+    def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
+        """Z of several views of one graph; where operations are short, the views go through the model together."""
+        self._caller()
+        if self._may_stack(graphs) and self._trials.stacks_views():
+            self.stacked_views = True
+            self._wiring.numbers_of_views.add(len(graphs))
+            return self.embed_stacked(graphs)
+        with sharing_gradients():
+            return [self.embed(graph.x, graph.edge_index, graph.get("edge_weight")) for graph in graphs]
+
+    def embed_stacked(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
+        """Z of several views as one graph of disjoint copies."""
+        first, number = graphs[0], len(graphs)
+        nodes = first.x.size(0)
+        edge_index = Adjacency.of(first.edge_index, nodes).copies(first.edge_index, number)
+        copies = Data(edge_index=edge_index)
+        if self._data.get("edge_weight") is not None:
+            copies.edge_weight = self._data.edge_weight.repeat(number)
+        x, weight = stacked([graph.x for graph in graphs]), torch.cat([graph.edge_weight for graph in graphs])
+        with self._given(copies, None if self._presence is None else self._presence.repeat(number)):
+            return torch.split(self.embed(x, edge_index, weight), nodes)
+
+    def _may_stack(self, graphs: Sequence[Data]) -> bool:
+        """Whether they are small views of this graph with the same edge list."""
+        first = graphs[0]
+        limit = STACKED_ENTRIES.get(first.x.device.type, 0) if self._mode == "auto" else 0
+        return (
+            max(first.x.size(0), first.edge_index.size(1)) < limit
+            and all(g.edge_index is first.edge_index and g.get("edge_weight") is not None for g in graphs)
+            and first.edge_index.size(1) == self._data.edge_index.size(1)
+        )
+
+    def predict(self, data: Data, *, weights_count: bool = False) -> Tensor:
+        """Logits on a graph as it is, with its own weights.
+
+        Args:
+            data: The graph.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
+        """
+        forward = self._caller()
+        with failures_named(self.module, data):
+            if weights_count:
+                with self.on(data, weights_count=True):
+                    return self(data.x, data.edge_index)
+            return self.checked_logits(forward(self.fresh(data)))
+
+    @property
+    def way(self) -> Way:
+        """How edges get weights, one of the functions of :mod:`graphmend.model.edge_weights`."""
+        self._caller()
+        return self._trials.way()
+
+    @property
+    def takes_edge_weights(self) -> bool:
+        """Whether edges can fade: weight 1 changes nothing, weight 0 equals the edge removed."""
+        return self.way is not filtered
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether the model itself reads a graph's ``edge_weight``, as the presence of each edge."""
+        self._caller()
+        return self._trials.reads_weights()
+
+    @property
+    def weights_count(self) -> bool:
+        """Whether the graph has weights that count although the model does not read them, see :meth:`on`."""
+        return self._presence is not None
+
+    def require_edge_weights(self, remedy: str = "edge_steps=0 still works") -> None:
+        """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""
+        if not self.takes_edge_weights:
+            raise UnsupportedLayerError(self._trials.why_no_edge_weights(remedy))
+
+    @property
+    def width(self) -> int:
+        """The widest hidden representation, as far as the shapes of the weights tell."""
+        return max((min(weight.shape) for weight in self.module.parameters() if weight.dim() == 2), default=1)
+
+    def abilities(self, surrogate: Any, key: Hashable) -> Abilities:
+        """What is known about this model with a loss; whether features can be shared is tried on a few nodes."""
+        self._caller()
+        return self._trials.abilities(surrogate, key)
+
+    @contextmanager
+    def on(self, data: Data, *, weights_count: bool = False) -> Iterator[None]:
+        """Inside, the model is given the further attributes of another graph.
+
+        Args:
+            data: The graph.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too; otherwise such a
+                model ignores it, as it does without us.
+        """
+        weight = data.get("edge_weight") if weights_count else None
+        if weight is None or self.reads_weights:
+            with self._given(data, None):
+                yield
+            return
+        bare = copy.copy(data)
+        del bare.edge_weight
+        with self._given(bare, weight):
+            yield
+
+    @contextmanager
+    def _given(self, data: Data, presence: Tensor | None) -> Iterator[None]:
+        own = self._data, self._presence
+        self._data, self._presence = data, presence
+        try:
+            yield
+        finally:
+            self._data, self._presence = own
+
+    def prepare(self, edge_index: Tensor) -> None:
+        """Compute what is otherwise computed when first needed, because it cannot be computed inside a recording."""
+        adjacency = Adjacency.of(edge_index, self._data.x.size(0))
+        _ = adjacency.inverse_perm
+        for number in self._wiring.numbers_of_views:
+            _ = Adjacency.of(adjacency.copies(edge_index, number), number * adjacency.num_nodes).inverse_perm
+
+    def _caller(self) -> Caller:
+        require(self._stack is not None, "a FrozenGNN is used inside its with block")
+        here = self._thread == threading.get_ident()
+        require(here, "a FrozenGNN is used by the thread that opened its with block; open another one in this thread")
+        return self._forward
+
+    def _ready(self, caller: Caller, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Callable[[], Any]:
+        """A run of the model, or of another function of it, for which all trials have been made."""
+        data = with_more_edges(self._data, edge_index)
+        shares = isinstance(x, SharedFeatures) and self._trials.takes_shared_features()
+        data.x = x if shares else as_tensor(x)
+        graph, weight = self.fresh(data), self._with_own_presence(presence, edge_index.size(1))
+        if weight is None:
+            return lambda: caller(graph)
+        way = self._trials.way()
+        return lambda: way(self.module, caller, graph, weight)
+
+    def _with_own_presence(self, presence: Tensor | None, edges: int) -> Tensor | None:
+        if self._presence is None:
+            return presence
+        own = self._presence
+        own = torch.cat([own, own.new_ones(edges - own.numel())]) if edges > own.numel() else own
+        return own if presence is None else own.to(presence.dtype) * presence
+
+    def fresh(self, data: Data) -> Data:
+        """A copy for the model to keep, with its own tensors where the model writes into them."""
+        out = copy.copy(data)
+        for name in self._wiring.written or ():
+            out[name] = as_tensor(data[name]).clone()
+        return out
+
+    def checked_logits(self, out: Any) -> Tensor:
+        """The model's output, if it is one row of class scores per node."""
+        nodes = self._data.x.size(0)
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
+        require(fits, f"the model must return one row of class scores per node, {nodes} rows (got {shape}); wrap it")
+        is_dense = out.layout == torch.strided and out.is_floating_point()
+        require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
+        return out  # type: ignore[no-any-return]

@@ -1,1 +1,0 @@
-"""Gradient attacks on the edges."""

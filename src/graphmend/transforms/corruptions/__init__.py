@@ -1,1 +1,0 @@
-"""Transforms that damage features or edges at random."""

@@ -1,1 +1,0 @@
-"""Transforms that remove suspicious edges."""

@@ -1,1 +1,0 @@
-"""Random augmentations that keep the nodes in place."""

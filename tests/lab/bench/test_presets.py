@@ -1,0 +1,58 @@
+"""Presets: every table fits the constructor it is meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from graphmend import GraphMendError, GTrans
+from graphmend.lab.bench import grid_points, preset, presets
+from graphmend.lab.data import DATASETS
+
+GTRANS = presets()["gtrans"]
+BACKBONES = ("gcn", "sage", "gat", "gpr")
+
+
+def test_released_values_are_those_of_the_release() -> None:
+    assert preset("gtrans", "ood", "cora-ood", "gcn") == {
+        "lr_feature": 1e-3,
+        "lr_edge": 0.1,
+        "steps": 5,
+        "budget": 0.005,
+    }
+    assert preset("gtrans", "abnormal", "pubmed")["lr_feature"] == 1.0
+    assert preset("gtrans", "attack", "common")["budget"] == 0.3
+
+
+def gtrans_settings() -> Iterator[dict[str, Any]]:
+    ood, abnormal, attack = GTRANS["ood"], GTRANS["abnormal"], GTRANS["attack"]
+    for name in ood.keys() - {"grid", "common"}:
+        yield from ({**ood["common"], **ood[name][backbone]} for backbone in BACKBONES)
+    yield from ({**ood["common"], **point} for point in grid_points(ood["grid"]))
+    yield from ({**abnormal["common"], **abnormal[name]} for name in ("cora", "citeseer", "pubmed", "arxiv"))
+    yield from ({**attack["common"], **attack[mode]} for mode in ("paper", "released"))
+
+
+def test_gtrans_takes_all_of_its_settings() -> None:
+    for settings in gtrans_settings():
+        settings.pop("surrogate_weight", None)
+        GTrans(**settings)
+
+
+def test_data_sets_exist() -> None:
+    assert GTRANS["ood"].keys() - {"grid", "common"} <= DATASETS.keys()
+    assert presets()["eerm"].keys() <= DATASETS.keys()
+
+
+def test_a_wrong_name_is_answered_with_the_right_ones() -> None:
+    with pytest.raises(
+        GraphMendError, match=r"unknown preset gtrans ood 'cora'; choose one of arxiv-ood, common, cora"
+    ):
+        preset("gtrans", "ood", "cora")
+
+
+def test_a_caller_may_change_what_it_gets() -> None:
+    preset("gtrans", "ood", "cora-ood", "gcn")["steps"] = 77
+    assert preset("gtrans", "ood", "cora-ood", "gcn")["steps"] == 5
