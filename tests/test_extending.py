@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import graphmend
 from graphmend import GTrans, Limits
-from graphmend.adapters import ADAPTERS, Adapter, Change, Stopped, Task
+from graphmend.adapters import ADAPTERS, Adapter, Case, Proposal, Stopped
 from graphmend.cli import app
 from graphmend.contracts import Backbone
 from graphmend.engine.optimizers import FeatureStep
@@ -46,13 +46,13 @@ class FeaturesOnly(Adapter):
 
     steps: int = 8
 
-    def adapt(self, task: Task) -> Change:
-        graph = task.relaxed()
-        step = FeatureStep(graph.x, 0.01, task.limits.projection(task.data.x))
-        with task.engine(Entropy(), graph) as engine:
-            for t in task.history.steps(self.steps):
-                task.history.add(t, step.kind, engine.descend(step))
-            return Change(graph.x, logits=engine.predict(None), report=engine.report())
+    def propose(self, case: Case) -> Proposal:
+        graph = case.relaxed()
+        step = FeatureStep(graph.x, 0.01, case.limits.projection(case.data.x))
+        with case.engine(Entropy(), graph) as engine:
+            for t in case.history.steps(self.steps):
+                case.history.add(t, step.kind, engine.descend(step))
+            return Proposal(graph.x, logits=engine.predict(None), engine=engine.report())
 
 
 class FreshStatistics(Adapter):
@@ -61,12 +61,12 @@ class FreshStatistics(Adapter):
     changes_model = True
 
     @torch.no_grad()
-    def adapt(self, task: Task) -> Change:
-        task.model.train()
+    def propose(self, case: Case) -> Proposal:
+        case.model.train()
         for _ in range(30):
-            task.model(task.data.x, task.data.edge_index)
-        task.model.eval()
-        return Change()
+            case.model(case.data.x, case.data.edge_index)
+        case.model.eval()
+        return Proposal()
 
 
 def noisy(data: Data, generator: torch.Generator | None = None) -> Data:
@@ -155,10 +155,10 @@ def test_an_adapter_that_changes_the_model_changes_a_copy() -> None:
 @pytest.mark.parametrize("changes_model", [False, True])
 def test_an_adapter_that_gives_up_says_why(changes_model: bool, caplog: pytest.LogCaptureFixture) -> None:
     class GivesUp(Adapter):
-        def adapt(self, task: Task) -> Change:
+        def propose(self, case: Case) -> Proposal:
             if changes_model:
                 with torch.no_grad():
-                    next(task.model.parameters()).zero_()
+                    next(case.model.parameters()).zero_()
             raise Stopped("there is nothing to be had")
 
     GivesUp.changes_model = changes_model
@@ -174,13 +174,13 @@ def test_an_adapter_that_gives_up_says_why(changes_model: bool, caplog: pytest.L
 @pytest.mark.parametrize(
     "change, said",
     [
-        (Change(x=torch.full((N, IN), torch.nan, dtype=torch.float64)), "the mended features are not finite"),
-        (Change(logits=torch.full((N, OUT), torch.inf, dtype=torch.float64)), "output on the mended graph is not"),
+        (Proposal(x=torch.full((N, IN), torch.nan, dtype=torch.float64)), "the mended features are not finite"),
+        (Proposal(logits=torch.full((N, OUT), torch.inf, dtype=torch.float64)), "output on the mended graph is not"),
     ],
 )
-def test_a_change_that_is_not_finite_is_not_made(change: Change, said: str) -> None:
+def test_a_change_that_is_not_finite_is_not_made(change: Proposal, said: str) -> None:
     class Bad(Adapter):
-        def adapt(self, task: Task) -> Change:
+        def propose(self, case: Case) -> Proposal:
             return change
 
     model, data = sage_with_batch_norm().double(), make_graph()
@@ -191,7 +191,7 @@ def test_a_change_that_is_not_finite_is_not_made(change: Change, said: str) -> N
 
 def test_an_error_of_the_adapter_itself_is_not_hidden() -> None:
     class Wrong(Adapter):
-        def adapt(self, task: Task) -> Change:
+        def propose(self, case: Case) -> Proposal:
             raise ZeroDivisionError
 
     model, data = sage_with_batch_norm().double().train(), make_graph()
@@ -215,3 +215,46 @@ def test_the_command_line_takes_whatever_is_registered(tmp_path: Path, monkeypat
         report = json.loads(done.stdout)[0]
         assert [set(step["terms"]) for step in report["history"]] == [{term}] * 3
         assert not torch.equal(load_graph(out / "graph.npz").x, make_graph(torch.float32).x)
+
+
+class TheirLoss:
+    """A loss with nothing but what the contract asks for."""
+
+    def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        return Entropy().terms(model, data, generator)
+
+
+class TheirAdapter:
+    """An adapter with nothing but what the contract asks for."""
+
+    def propose(self, case: Case) -> Proposal:
+        return Proposal(case.data.x * 2, removed=torch.tensor([1]))
+
+
+def their_function(model: nn.Module, data: Data, **options: Any) -> graphmend.Adaptation:
+    return graphmend.mend(model, data, TheirAdapter(), **options)
+
+
+def test_a_loss_needs_no_base_class() -> None:
+    model, data = make_model(), make_graph()
+    for theirs, ours in ((TheirLoss(), Entropy()), (2 * Contrastive() + TheirLoss(), 2 * Contrastive() + Entropy())):
+        assert_close_results(GTrans(theirs)(model, data), GTrans(ours)(model, data))
+
+
+def test_a_loss_without_a_base_class_comes_first_in_a_sum() -> None:
+    model, data = make_model(), make_graph()
+    theirs, ours = (GTrans(loss + Contrastive())(model, data) for loss in (TheirLoss(), Entropy()))
+    assert_close_results(theirs, ours)
+
+
+@pytest.mark.parametrize("theirs", [TheirAdapter(), their_function], ids=["class", "function"])
+def test_an_adapter_needs_no_base_class(theirs: Any) -> None:
+    model, data = make_model(), make_graph()
+    before = state_of(model, data)
+    alone = graphmend.mend(model, data, theirs)
+    assert torch.equal(alone.data.x, data.x * 2) and alone.patch.removed.tolist() == [1]
+    first, last = theirs >> FeaturesOnly(), FeaturesOnly() >> theirs
+    by_hand = FeaturesOnly()(model, alone.data)
+    assert_close_results(first(model, data), by_hand)
+    assert last(model, data).patch.removed.tolist() == [1]
+    assert_same(state_of(model, data), before)

@@ -18,7 +18,7 @@ NAMES = {
         card load_graph mend save_graph __version__
     """,
     "graphmend.adapters": """
-        ADAPTERS Adapter Align Change GTrans Identity Impute Purify Reweight Sequence Stopped Task
+        ADAPTERS Adapter Align Case GTrans Gate Identity Impute Proposal Purify Reweight Sequence Stopped
     """,
     "graphmend.cards": "SourceCard card",
     "graphmend.contracts": "Adapter Backbone Surrogate Transform View",

@@ -6,13 +6,14 @@ An implementation needs no base class for them; :class:`graphmend.surrogates.Sur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 from torch_geometric.data import Data
 
 if TYPE_CHECKING:
-    from graphmend.results.adaptation import Adaptation
+    from graphmend.adapters.case import Case
+    from graphmend.results.proposal import Proposal
 
 __all__ = ["Adapter", "Backbone", "Surrogate", "Transform", "View"]
 
@@ -54,8 +55,12 @@ class Surrogate(Protocol):
 
 
 class Adapter(Protocol):
-    """Makes a trained model and a test graph fit each other; the caller's model and graph are left as they were."""
+    """Makes a trained model and a test graph fit each other.
 
-    def __call__(self, model: nn.Module, data: Data, /, **call: Any) -> Adaptation:
-        """A model and a graph that go together."""
+    Where it needs something, it says so by attributes: ``changes_model = True`` (it is given a copy of the model to
+    change), ``fills_missing = True`` (missing values are filled for it), ``embedding`` (the module whose output is Z).
+    """
+
+    def propose(self, case: Case, /) -> Proposal:
+        """What to change, within ``case.limits``; nothing that it is given may be changed in place."""
         ...

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 from torch_geometric.data import Data
 
-from graphmend.adapters.gate.gate import Gate
+from graphmend.adapters.base import call, check_adapter
+from graphmend.adapters.case import Options
+from graphmend.adapters.gate import Gate
 from graphmend.cards.make import card as make_card
-from graphmend.cards.source_card import SourceCard
-from graphmend.errors import require, shown
+from graphmend.contracts import Adapter
+from graphmend.errors import require
 from graphmend.results.adaptation import Adaptation
 
 __all__ = ["Mend", "mend"]
@@ -20,11 +22,10 @@ __all__ = ["Mend", "mend"]
 def mend(
     model: nn.Module,
     data: Data,
-    adapter: Callable[..., Adaptation] | None = None,
+    adapter: Adapter | Callable[..., Adaptation] | None = None,
     *,
-    card: SourceCard | None = None,
     source: Data | Sequence[Data] | None = None,
-    **call: Any,
+    **options: Unpack[Options],
 ) -> Adaptation:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
 
@@ -35,27 +36,20 @@ def mend(
         model: Any trained PyG module; it is left as it was.
         data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
         adapter: A method, if it is not for the gate to choose: :class:`~graphmend.GTrans`, for example.
-        card: What the model saw in training, from :func:`graphmend.card`.
         source: The graph the model was trained on, or a list of them, to make a card from on the way.
-        call: ``limits``, ``seed``, ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
+        options: ``card`` (what the model saw in training, from :func:`graphmend.card`), ``limits``, ``seed``,
+            ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
         ``verdict``.
     """
-    require(card is None or source is None, "give a card or the source to make one from, not both")
-    adapter = _callable(adapter)
+    adapter = Gate() if adapter is None else check_adapter(adapter)
     if source is not None:
-        card = make_card(model, source, embedding=getattr(adapter, "embedding", None))
-    if card is not None:
-        call["card"] = card
-    return adapter(model, data, **call)
-
-
-def _callable(adapter: Callable[..., Adaptation] | None) -> Callable[..., Adaptation]:
-    """The gate where there is no adapter."""
-    require(adapter is None or callable(adapter), f"an adapter is one of graphmend.adapters (got {shown(adapter)})")
-    return Gate() if adapter is None else adapter
+        given = options.get("card") is not None
+        require(not given, "give a card or the source to make one from, not both")
+        options["card"] = make_card(model, source, embedding=getattr(adapter, "embedding", None))
+    return call(adapter, model, data, **options)
 
 
 class Mend:
@@ -66,7 +60,7 @@ class Mend:
     Args:
         model: Any trained PyG module; it is left as it was.
         adapter: A method; the gate decides when ``None``.
-        call: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
+        options: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
 
     Example:
         >>> import torch
@@ -77,13 +71,16 @@ class Mend:
         Data(x=[4, 3], edge_index=[2, 3])
     """
 
-    def __init__(self, model: nn.Module, adapter: Callable[..., Adaptation] | None = None, **call: Any) -> None:
+    def __init__(
+        self, model: nn.Module, adapter: Adapter | Callable[..., Adaptation] | None = None, **options: Any
+    ) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
-        self.model, self.adapter, self.call = model, _callable(adapter), call
+        self.model, self.options = model, options
+        self.adapter = Gate() if adapter is None else check_adapter(adapter)
 
     def __call__(self, data: Data) -> Data:
         """The mended graph; the input is left as it was."""
-        return mend(self.model, data, self.adapter, **self.call).data
+        return mend(self.model, data, self.adapter, **self.options).data
 
     def __repr__(self) -> str:
         return f"Mend({type(self.model).__name__}, {self.adapter!r})"

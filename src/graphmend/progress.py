@@ -24,5 +24,9 @@ def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None
         bar.TextColumn("left"),
         bar.TimeRemainingColumn(),
     )
-    with bar.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):  # a log file is no place for a bar
+        yield from items
+        return
+    with bar.Progress(*columns, console=console, transient=True) as progress:
         yield from progress.track(items, description=label)

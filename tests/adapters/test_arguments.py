@@ -90,7 +90,7 @@ def test_progress_is_shown_or_not(progress: Any) -> None:
 
 
 def test_an_adapter_that_cannot_be_called_is_named() -> None:
-    with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters \(got 'gtrans'\)"):
+    with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters.* \(got 'gtrans'\)"):
         mend(make_model(), make_graph(), "gtrans")  # type: ignore[arg-type]
 
 

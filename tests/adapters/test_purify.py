@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GraphMendError, Limits
-from graphmend.adapters import Purify, Task
+from graphmend.adapters import Case, Purify
 from graphmend.adapters.purify import MOST, excess_of, worst_edges
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import edge_views
@@ -57,9 +57,9 @@ def model(name: str = "GCN") -> nn.Module:
     return made
 
 
-def task_of(net: nn.Module, data: Data, frozen: FrozenGNN | None = None, limits: Limits | None = None) -> Task:
+def task_of(net: nn.Module, data: Data, frozen: FrozenGNN | None = None, limits: Limits | None = None) -> Case:
     history = History(data.x.device, None, False)
-    return Task(net, data, limits or Limits(), 0, torch.Generator(), history, frozen=frozen)
+    return Case(net, data, limits or Limits(), 0, torch.Generator(), history, frozen=frozen)
 
 
 def slow_excess(fits: list[float], made: SourceCard) -> float:
@@ -124,9 +124,9 @@ def test_a_card_may_be_of_another_type(types: tuple[torch.dtype, torch.dtype], c
         one = Data(x=data.x.to(dtype), edge_index=data.edge_index)
         made.append((card(model().to(dtype), one), one))
     with FrozenGNN(model().to(second), made[1][1]) as frozen:
-        task = task_of(model().to(second), made[1][1], frozen)
+        case = task_of(model().to(second), made[1][1], frozen)
         of_training = made[0][0].to(torch.device("cpu"), second)
-        assert excess_of(task, of_training).share < 0.02
+        assert excess_of(case, of_training).share < 0.02
 
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT"])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import Adaptation, FrozenGNN, GraphMendError, GTrans, Limits, UnsupportedLayerError
-from graphmend.adapters import Adapter, Align, Change, Reweight, Task
+from graphmend.adapters import Adapter, Align, Case, Proposal, Reweight
 from graphmend.adapters.reweight import pair_ratios
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import pair_counts
@@ -263,8 +263,8 @@ class Looking(Adapter):
     removed: tuple[int, ...] = ()
     seen: dict[str, Tensor] = field(default_factory=dict, compare=False)
 
-    def adapt(self, task: Task) -> Change:
-        frozen, x, edge_index = task.require_frozen(), task.data.x, task.data.edge_index
+    def propose(self, case: Case) -> Proposal:
+        frozen, x, edge_index = case.require_frozen(), case.data.x, case.data.edge_index
         with torch.no_grad():
             self.seen["logits"] = frozen(x, edge_index)
             self.seen["first"] = frozen.first_layer(x, edge_index)
@@ -273,7 +273,7 @@ class Looking(Adapter):
             self.seen["faded"] = frozen(x, edge_index, half)
             views = [Data(x=x, edge_index=edge_index, edge_weight=w) for w in (half, half + 0.5)]
             self.seen["half view"], self.seen["whole view"] = frozen.embed_views(views)
-        return Change(removed=torch.tensor(self.removed) if self.removed else None)
+        return Proposal(removed=torch.tensor(self.removed) if self.removed else None)
 
 
 OTHERS = {"reads": gcn, "sage": sage, "improved": lambda: trained(Improved), "attributes": lambda: trained(ByAttr)}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import Adaptation, GraphMendError, GTrans, Identity, Limits, UnsupportedLayerError, mend
-from graphmend.adapters import Adapter, Change, Sequence, Stopped, Task
+from graphmend.adapters import Adapter, Case, Proposal, Sequence, Stopped
 from graphmend.results.history import Step
 from graphmend.results.verdict import Verdict
 from support.adapter_cases import HID, IN, OUT, N, assert_same_result, make_graph, make_model
@@ -34,12 +34,12 @@ class Edit(Adapter):
     shift: float = 0.0
     removed: tuple[int, ...] = ()
     added: tuple[tuple[int, int], ...] = ()
-    seen: list[Task] = dataclasses.field(default_factory=list, compare=False)
+    seen: list[Case] = dataclasses.field(default_factory=list, compare=False)
 
-    def adapt(self, task: Task) -> Change:
-        self.seen.append(task)
-        return Change(
-            x=task.within_limits(task.data.x + self.shift) if self.shift else None,
+    def propose(self, case: Case) -> Proposal:
+        self.seen.append(case)
+        return Proposal(
+            x=case.within_limits(case.data.x + self.shift) if self.shift else None,
             removed=torch.tensor(self.removed, dtype=torch.long) if self.removed else None,
             added=torch.tensor(self.added, dtype=torch.long).view(-1, 2).t() if self.added else None,
         )
@@ -47,7 +47,7 @@ class Edit(Adapter):
 
 @dataclass(frozen=True)
 class Stopping(Adapter):
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         raise Stopped("it is too late")
 
 
@@ -55,8 +55,8 @@ class Stopping(Adapter):
 class ChangesModel(Adapter):
     changes_model = True
 
-    def adapt(self, task: Task) -> Change:
-        return Change()
+    def propose(self, case: Case) -> Proposal:
+        return Proposal()
 
 
 class WithAttributes(nn.Module):
@@ -202,14 +202,14 @@ def test_members_see_the_changed_graph(kind: str) -> None:
     class Looking(Adapter):
         outputs: list[Tensor]
 
-        def adapt(self, task: Task) -> Change:
-            assert task.frozen is not None
-            x, edge_index = task.data.x, task.data.edge_index
-            self.outputs.append(task.frozen(x, edge_index))
-            self.outputs.append(task.frozen.first_layer(x, edge_index).mean(0))
-            self.outputs.append(task.frozen.embed(x, edge_index).mean(0))
-            self.outputs.append(task.frozen.first_map)
-            return Change()
+        def propose(self, case: Case) -> Proposal:
+            assert case.frozen is not None
+            x, edge_index = case.data.x, case.data.edge_index
+            self.outputs.append(case.frozen(x, edge_index))
+            self.outputs.append(case.frozen.first_layer(x, edge_index).mean(0))
+            self.outputs.append(case.frozen.embed(x, edge_index).mean(0))
+            self.outputs.append(case.frozen.first_map)
+            return Proposal()
 
     data, model = GRAPHS[kind][0](), GRAPHS[kind][1]()
     edit, inside, alone = Edit(shift=0.4, removed=tuple(range(0, 20, 2))), Looking([]), Looking([])
@@ -293,9 +293,9 @@ def test_the_remedy_for_numbers_too_large_is_one_that_the_adapters_have() -> Non
 class Deciding(Adapter):
     """A gate that applies something and names questions about the rest."""
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         verdict = Verdict("applied", ("align",), "card", "applied: why", next_step="result.questions() names them")
-        return Change(task.data.x + 1, verdict=verdict, alternative=Change(task.data.x + 2))
+        return Proposal(case.data.x + 1, verdict=verdict, alternative=Proposal(case.data.x + 2))
 
 
 def test_the_verdict_of_a_member_is_kept_without_questions_that_nobody_can_ask() -> None:
@@ -338,9 +338,9 @@ def test_discrete_graphs_compete_within_their_member_only() -> None:
 def test_time_limits_begin_with_the_member() -> None:
     @dataclass(frozen=True)
     class Slow(Adapter):
-        def adapt(self, task: Task) -> Change:
+        def propose(self, case: Case) -> Proposal:
             time.sleep(0.3)
-            return Change()
+            return Proposal()
 
     result = (Slow() >> steps(steps=3, time_limit=0.25))(make_model(), plain_graph())
     assert len(result.history) == 3 and result.history[0].seconds >= 0.3
@@ -372,10 +372,10 @@ def test_the_embedding_is_passed_along() -> None:
 def test_what_cannot_be_a_member() -> None:
     with pytest.raises(GraphMendError, match="needs at least one adapter"):
         Sequence()
-    with pytest.raises(GraphMendError, match=r"members of a sequence are adapters \(got str\)"):
+    with pytest.raises(GraphMendError, match=r"an adapter is one of .*\(got .gtrans.\)"):
         Sequence(Identity(), "gtrans")  # type: ignore[arg-type]
     with pytest.raises(
-        GraphMendError, match=r"ChangesModel changes the model and cannot be in a sequence, .* result\."
+        GraphMendError, match=r"ChangesModel.. changes the model and cannot be in a sequence, .* result\."
     ):
         Identity() >> ChangesModel()
     with pytest.raises(TypeError):

@@ -50,8 +50,11 @@ def test_progress_shows_on_standard_error_only(
 
 
 @pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
-def test_the_progress_bar_goes_away_when_the_loop_is_left(error: type[BaseException]) -> None:
+def test_the_progress_bar_goes_away_when_the_loop_is_left(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two live displays cannot stand at once: rich itself says whether the first one is gone."""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # let rich believe that it writes to a terminal
 
     def stop(step: Step) -> None:
         raise error

@@ -88,7 +88,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: GTrans("contrastiv"),
         "unknown surrogate 'contrastiv'; choose one of adgcl, contrastive",
     ),
-    "surrogate type": (lambda: GTrans(3), "a Surrogate, a name or a function"),
+    "surrogate type": (lambda: GTrans(3), "a function (model, data) -> scalar (got 3)"),
     "edge_update": (lambda: GTrans(edge_update="sgd"), "unknown edge_update 'sgd'; choose one of adam, gradient, sign"),
     "space": (lambda: GTrans(space="all"), "unknown space 'all'; choose one of existing, random_block"),
     "directed": (lambda: GTrans(directed="flip"), "unknown directed 'flip'; choose one of delete, reverse"),

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 import graphmend
 from graphmend import GTrans, Identity, mend
-from graphmend.adapters import Adapter, Change, Reweight, Task
+from graphmend.adapters import Adapter, Case, Proposal, Reweight
 from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.results.adaptation import Adaptation
@@ -44,17 +44,17 @@ class Shift(Adapter):
     def __init__(self, by: float) -> None:
         self.by = by
 
-    def adapt(self, task: Task) -> Change:
-        return Change(task.data.x + self.by)
+    def propose(self, case: Case) -> Proposal:
+        return Proposal(case.data.x + self.by)
 
 
 class Decides(Adapter):
     """Adds a number to all features, and keeps what was before, as the gate does."""
 
-    def adapt(self, task: Task) -> Change:
-        before = task.require_frozen().predict(task.data).detach()
+    def propose(self, case: Case) -> Proposal:
+        before = case.require_frozen().predict(case.data).detach()
         verdict = Verdict("applied", ("shift",), "card", "applied: for a test")
-        return Change(task.data.x.roll(2, 1) * -3, verdict=verdict, alternative=Change(logits=before))
+        return Proposal(case.data.x.roll(2, 1) * -3, verdict=verdict, alternative=Proposal(logits=before))
 
 
 class NewHead(Adapter):
@@ -62,10 +62,10 @@ class NewHead(Adapter):
 
     changes_model = True
 
-    def adapt(self, task: Task) -> Change:
-        for parameter in task.model.parameters():
+    def propose(self, case: Case) -> Proposal:
+        for parameter in case.model.parameters():
             parameter.data.neg_()
-        return Change()
+        return Proposal()
 
 
 def plain_output(model: nn.Module, data: Data) -> Tensor:
@@ -181,8 +181,8 @@ def test_a_result_prints_on_a_few_lines(model: GCN, data: Data) -> None:
 
 def test_a_result_that_was_left_alone_says_why(model: GCN, data: Data) -> None:
     class Stops(Adapter):
-        def adapt(self, task: Task) -> Change:
-            return Change(task.data.x / 0)
+        def propose(self, case: Case) -> Proposal:
+            return Proposal(case.data.x / 0)
 
     assert "left alone   the mended features are not finite" in repr(Stops()(model, data))
     gated = mend(model, data)
@@ -236,7 +236,7 @@ def test_edges_of_a_patch_are_listed_as_they_were_stored() -> None:
 
 def test_the_alternative_keeps_no_features_and_labels_still_decide(model: GCN, data: Data) -> None:
     result = Decides()(model, data)
-    assert result.alternative is not None and result.alternative.patch.bits.numel() == 0
+    assert result.alternative is not None and result.alternative.x is None
     nodes = result.questions(60)
     against = {int(node): int(result.before.argmax(1)[node]) for node in nodes}
     settled = result.decide(against)

@@ -99,7 +99,7 @@ def test_names() -> None:
             surrogate_of(name)
         assert f"the surrogate {name!r} cannot be made by name: it needs" in str(error.value)
         assert remedy in str(error.value)
-    with pytest.raises(GraphMendError, match=r"a surrogate is a Surrogate, a name or a function .*got 3"):
+    with pytest.raises(GraphMendError, match=r"a surrogate is .* a function .*got 3"):
         surrogate_of(3)  # type: ignore[arg-type]
 
 

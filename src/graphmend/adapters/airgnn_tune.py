@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.errors import check_fields, real_numbers, require
 from graphmend.model import FrozenGNN
+from graphmend.results.proposal import Proposal
 
 __all__ = ["AirGNNTune"]
 
@@ -40,23 +42,23 @@ class AirGNNTune(Adapter):
         check_fields(self, real_numbers, "values", low=0, below=1)
 
     @torch.no_grad()
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Try every value."""
-        nodes, labels = labelled_nodes(task.data, self.mask, self)
-        layers = [module for module in task.model.modules() if isinstance(getattr(type(module), "lam", None), property)]
+        nodes, labels = labelled_nodes(case.data, self.mask, self)
+        layers = [module for module in case.model.modules() if isinstance(getattr(type(module), "lam", None), property)]
         require(
             len(layers) > 0,
-            f"AirGNNTune chooses lam of an AirGNN, but the model is a {type(task.model).__name__}; "
+            f"AirGNNTune chooses lam of an AirGNN, but the model is a {type(case.model).__name__}; "
             "train graphmend.lab.backbones.AirGNN, or use GTrans for any model",
         )
-        scores = {value: self._score(task, layers, value, nodes, labels) for value in self.values}
+        scores = {value: self._score(case, layers, value, nodes, labels) for value in self.values}
         _set(layers, max(scores, key=scores.__getitem__))
-        return Change()
+        return Proposal()
 
-    def _score(self, task: Task, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
+    def _score(self, case: Case, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
         _set(layers, value)
-        with FrozenGNN(task.model, task.data, seed=task.seed, mode="eager") as frozen:
-            return accuracy(frozen.predict(task.data), nodes, labels)
+        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager") as frozen:
+            return accuracy(frozen.predict(case.data), nodes, labels)
 
 
 def _set(layers: list[nn.Module], value: float) -> None:

@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from graphmend.adapters.alignment import alignment
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.cards.moments import Moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Stopped
 from graphmend.errors import check_fields, real_number
 from graphmend.model.restore import untouched_rng
+from graphmend.results.proposal import Proposal
 
 __all__ = ["Align", "running_moments"]
 
@@ -45,25 +47,25 @@ class Align(Adapter):
     def __post_init__(self) -> None:
         check_fields(self, real_number, "strength", above=0, high=1)
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Align to the card, or to the running statistics of a batch normalisation."""
-        frozen, data = task.require_frozen(), task.data
-        target = running_moments(task) if task.card is None else task.card.first
+        frozen, data = case.require_frozen(), case.data
+        target = running_moments(case) if case.card is None else case.card.first
         change = alignment(
             lambda x: frozen.first_layer(x, data.edge_index), LinearMaps(data.x), frozen.first_map, target
         )
-        return Change(task.within_limits(change.added_to(data.x, self.strength)))
+        return Proposal(case.within_limits(change.added_to(data.x, self.strength)))
 
 
 @torch.no_grad()
-def running_moments(task: Task) -> Moments:
+def running_moments(case: Case) -> Moments:
     r"""The moments that a batch normalisation behind the first layer kept from training.
 
     They were taken under dropout, which widens the standard deviation; the factor
     :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph, in
     an order in which the same nodes and edges are dropped however they are numbered.
     """
-    frozen, data = task.require_frozen(), task.data
+    frozen, data = case.require_frozen(), case.data
     has_any = any(isinstance(module, _NormBase) for module in frozen.module.modules())
     norm = frozen.first_norm if has_any else None
     mean: Tensor | None = getattr(norm, "running_mean", None)
@@ -76,7 +78,7 @@ def running_moments(task: Task) -> Moments:
     plain = frozen.first_layer(data.x, data.edge_index).var(0, correction=0)
     ordered = frozen.canonical(data)
     with (
-        untouched_rng(task.seed),
+        untouched_rng(case.seed),
         frozen.on(ordered, weights_count=frozen.weights_count),
         frozen.dropping(),
     ):

@@ -1,261 +1,303 @@
-"""The shell of every adapter: check, freeze or copy, adapt, predict; and if that fails, change nothing and say why."""
+"""The call of an adapter, the base class that saves work, and several adapters as one.
+
+What is required of an adapter is :class:`graphmend.contracts.Adapter`: ``propose(case) -> Proposal``, and attributes
+where it needs something (:class:`~graphmend.adapters.case.Needs`). A class with these works everywhere; the base class
+adds that it can be called by itself, and ``>>``.
+"""
 
 from __future__ import annotations
 
 import copy
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeGuard, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.adapters.missing import Filling
-from graphmend.adapters.rerun import Rerun
-from graphmend.adapters.task import Change, Task
-from graphmend.cards.source_card import SourceCard
-from graphmend.engine.engine import MODES
+from graphmend.adapters.case import Case, Needs, Options, finish, prepare
+from graphmend.contracts import Adapter as AdapterContract
 from graphmend.engine.report import Report, Stopped
-from graphmend.errors import GraphMendError, one_of, require, seed_number, shown, switch
-from graphmend.graph.batches import refuse_sampled
-from graphmend.graph.checks import check_graph, first_entry, is_finite
-from graphmend.graph.convert import with_edge_index
+from graphmend.errors import GraphMendError, listed, require, shown
+from graphmend.graph.checks import is_finite
+from graphmend.graph.edits import attributes_of_added, with_edge_changes
 from graphmend.graph.limits import Limits
-from graphmend.model import FrozenGNN
-from graphmend.model.restore import private, untouched_rng
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.history import History, Step
-from graphmend.results.patch import Patch
-from graphmend.results.questions import Alternative
+from graphmend.results.proposal import Proposal
+from graphmend.results.verdict import Verdict
 
-if TYPE_CHECKING:
-    from graphmend.adapters.sequence import Sequence
+__all__ = ["Adapter", "Sequence", "call", "check_adapter"]
 
-__all__ = ["Adapter", "Change", "Task"]
 
-_LOG = logging.getLogger(__name__)
+def call(
+    adapter: AdapterContract | Callable[..., Adaptation], model: nn.Module, data: Data, **options: Unpack[Options]
+) -> Adaptation:
+    """Prepare a case, let the adapter propose, and finish: the whole of a call."""
+    if not proposes(adapter):
+        return cast(Callable[..., Adaptation], adapter)(model, data, **options)
+    needs = Needs.of(adapter)
+    with prepare(model, data, needs, **options) as case:
+        return finish(case, _attempt(adapter, case), needs)
+
+
+def _attempt(adapter: AdapterContract, case: Case) -> Proposal | Stopped:
+    """What an adapter proposes, or the reason where it stops; all steps have been read."""
+    try:
+        proposal = adapter.propose(case)
+        case.history.read()
+        case.history.candidates()
+    except Stopped as stopped:
+        try:
+            case.history.read()  # an earlier step may have been the true reason
+        except Stopped as earlier:
+            return earlier
+        return stopped
+    return proposal
+
+
+def proposes(adapter: object) -> TypeGuard[AdapterContract]:
+    """Whether something keeps the contract of an adapter."""
+    return callable(getattr(adapter, "propose", None)) and not isinstance(adapter, type)
+
+
+def check_adapter(adapter: Any) -> Any:
+    """An adapter, or a function ``(model, data, **options) -> Adaptation``; an error for everything else."""
+    if _is_usable(adapter):
+        return adapter
+    raise GraphMendError(
+        f"an adapter is one of graphmend.adapters, or has propose(case) -> Proposal (got {shown(adapter)})"
+    )
+
+
+def _is_usable(adapter: object) -> bool:
+    return proposes(adapter) or (callable(adapter) and not isinstance(adapter, type))
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A function ``(model, data, **options) -> Adaptation`` as an adapter."""
+
+    function: Callable[..., Adaptation]
+
+    def propose(self, case: Case) -> Proposal:
+        """The change that the function has made."""
+        options: Options = {"limits": case.limits, "seed": case.seed, "mode": case.mode}
+        if case.card is not None:
+            options["card"] = case.card
+        result = self.function(case.original, case.data, **options)
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        require(
+            result.model is case.original,
+            f"{name} changes the model and cannot be in a sequence, whose members share one frozen model; "
+            "call it by itself and give the others its result.model",
+        )
+        if result.reason is not None:
+            raise Stopped(result.reason)
+        return result.as_proposal()
 
 
 class Adapter(ABC):
-    """Base of adapters: a new one writes :meth:`adapt`, and has checks, restoring, history and patches from here."""
+    """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``."""
 
-    changes_model: ClassVar[bool] = False  #: whether ``adapt`` is given a copy of the model to change
-    fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before ``adapt``
+    changes_model: ClassVar[bool] = False  #: whether ``propose`` is given a copy of the model to change
+    fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
     @abstractmethod
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Find a change; raise :class:`Stopped` with the reason if there is none to be had."""
 
-    def __rshift__(self, other: Adapter) -> Sequence:
-        """``first >> second``: both, one after the other, as one adapter."""
-        from graphmend.adapters.sequence import Sequence
-
-        return Sequence(self, other) if isinstance(other, Adapter) else NotImplemented
-
-    def __call__(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        limits: Limits | None = None,
-        seed: int = 0,
-        progress: bool = False,
-        callback: Callable[[Step], None] | None = None,
-        mode: str = "auto",
-        card: SourceCard | None = None,
-    ) -> Adaptation:
+    def __call__(self, model: nn.Module, data: Data, **options: Unpack[Options]) -> Adaptation:
         """Adapt; ``model``, ``data`` and all random number generators are left as they were.
 
         Args:
             model: A trained model, any PyG module.
             data: The test graph. Labels are read only by a surrogate that was given a label mask.
-            limits: What may not change.
-            seed: Seed of everything random.
-            progress: Show a progress bar.
-            callback: Called after every step.
-            mode: ``"eager"`` computes the plain way, without sharing, stacking or recording anything; the results are
-                the same to float rounding.
-            card: What the model saw when it was trained, from :func:`graphmend.card`.
+            options: ``limits`` (what may not change), ``seed`` (of everything random), ``progress`` (show a progress
+                bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes the plain way, without
+                sharing, stacking or recording anything; the results are the same to float rounding) and ``card`` (what
+                the model saw when it was trained, from :func:`graphmend.card`).
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
             gradient is not finite, the graph is returned unchanged with the reason. Where values are missing (NaN)
             and the adapter fills them, they are filled first, whatever happens then.
         """
-        data = with_edge_index(data)
-        has_missing = check_graph(data, missing_allowed=True)
-        if has_missing:
-            self._require_filling(data.x)
-        refuse_sampled(data)
-        limits = Limits() if limits is None else limits
-        require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
-        limits.check(data)
-        seed = seed_number("seed", seed)
-        one_of("mode", mode, MODES)
-        switch("progress", progress)
-        require(
-            callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})"
-        )
-        if card is not None:
-            require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")
-            card.check(model, data)
-            same = self.embedding in (None, card.embedding)
-            require(
-                same,
-                f"the source card was made with the embedding {card.embedding!r}, this adapter has {self.embedding!r}; "
-                "use the same for both",
-            )
-            card = card.to(data.x.device, data.x.dtype)
-        device, filling = data.x.device, None
-        if has_missing:
-            filling, data = Filling.of(data, card, limits.to(device)), copy.copy(data)
-            data.x = filling.x
-        with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
-            generator = torch.Generator(device=device).manual_seed(seed)
-            history = History(device, callback, progress)
-            task = Task(model, data, limits.to(device), seed, generator, history, mode, card, filling)
-            embedding = self.embedding if card is None else card.embedding
-            if self.changes_model:
-                result = self._with_changed_model(task)
-            else:
-                taps = None if card is None else card.taps
-                with FrozenGNN(model, data, embedding=embedding, seed=seed, mode=mode, taps=taps) as frozen:
-                    task.frozen = frozen
-                    result = _finish(task, frozen, self.attempt(task), self._remedy)
-            return replace(result, rerun=Rerun.of(model, data.x, embedding, seed, mode))
+        return call(self, model, data, **options)
+
+    def __rshift__(self, other: Any) -> Sequence:
+        """``first >> second``: both, one after the other, as one adapter."""
+        return Sequence(self, other) if _is_usable(other) else NotImplemented
+
+    def __rrshift__(self, other: Any) -> Sequence:
+        """The same where the first one is somebody's own class."""
+        return Sequence(other, self) if _is_usable(other) else NotImplemented
 
     @property
-    def _name(self) -> str:
+    def label(self) -> str:
+        """The adapter as it is written, for messages."""
         return f"{type(self).__name__}()"
 
-    @property
-    def _remedy(self) -> str:
-        """What to do where numbers become too large for their type."""
-        has_steps = hasattr(self, "lr_feature")
-        return "take a smaller lr_feature" if has_steps else "use float32 or features of a smaller size"
 
-    def _require_filling(self, x: Tensor) -> None:
-        """Raise unless the adapter fills missing values; the message says how to have them filled."""
-        if self.fills_missing:
-            return
-        missing = x.isnan()
-        in_turn, before = f"use Impute() >> {self._name}", "mend with Impute() first and pass the result's data"
-        remedy = before if self.changes_model else in_turn
-        first = f"x holds {int(missing.sum())} missing values, first {first_entry(x, missing)}"
-        require(False, f"{first}, and {self._name} does not fill them; {remedy}")
+@dataclass(frozen=True, init=False)
+class Sequence(Adapter):
+    r"""Run adapters one after another, each on the graph that the ones before it left.
 
-    def _with_changed_model(self, task: Task) -> Adaptation:
-        original = task.model
-        with FrozenGNN(original, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode):
-            _LOG.debug("the model runs on this graph, so a copy of it can be changed")
-        try:
-            with torch.inference_mode(False), torch.no_grad():  # else the weights of a scripted copy are no leaves
-                task.model = copy.deepcopy(original)
-                for own, given in zip(task.model.parameters(), original.parameters(), strict=True):
-                    own.requires_grad_(given.requires_grad)
-        except Exception as error:
-            raise GraphMendError(
-                f"the model cannot be copied ({error}), but {type(self).__name__} changes it"
-            ) from error
-        with untouched_rng(task.seed), torch.inference_mode(False), torch.enable_grad():
-            change = self.attempt(task)
-        model = original if isinstance(change, Stopped) else task.model
-        with FrozenGNN(model, task.data, embedding=self.embedding, seed=task.seed, mode=task.mode) as frozen:
-            return _finish(task, frozen, change, self._remedy)
-
-    def attempt(self, task: Task) -> Change | Stopped:
-        """:meth:`adapt`, with the reason returned where it stops; all steps have been read."""
-        try:
-            change = self.adapt(task)
-            task.history.read()
-            task.history.candidates()
-        except Stopped as stopped:
-            try:
-                task.history.read()  # an earlier step may have been the true reason
-            except Stopped as earlier:
-                return earlier
-            return stopped
-        return change
-
-
-def _finish(task: Task, frozen: FrozenGNN, change: Change | Stopped, remedy: str) -> Adaptation:
-    """The changed graph with its logits, or the unchanged one if there is a reason.
+    ``Impute() >> Align()`` is ``Sequence(Impute(), Align())``. The result is that of one adapter: one patch from the
+    caller's graph to the last one, one history. If a member stops, nothing is changed at all, and the reason names it.
+    All members share one frozen model; if some of them name an ``embedding``, it is that of all. Missing values are
+    filled before the first member begins, if that one fills them: ``Impute() >> GTrans()``. The verdict of a gate among
+    them is kept, but not the version of the graph that it did not choose, so there are no questions to ask.
 
     Args:
-        task: What the adapter worked on.
-        frozen: The model to predict with.
-        change: What the adapter wants to change, or why it stopped.
-        remedy: What to do where numbers become too large for their type.
+        members: The adapters. Those that change the model cannot be among them.
+
+    Example:
+        >>> from graphmend.adapters import GTrans, Identity
+        >>> [type(member).__name__ for member in (Identity() >> GTrans() >> Identity()).members]
+        ['Identity', 'GTrans', 'Identity']
     """
-    if isinstance(change, Change):
+
+    members: tuple[AdapterContract, ...]
+
+    def __init__(self, *members: Any) -> None:
+        require(len(members) > 0, "a sequence needs at least one adapter, such as Sequence(Impute(), Align())")
+        flat: list[AdapterContract] = []
+        for given in map(check_adapter, members):
+            member = given if proposes(given) else _Called(given)
+            flat += member.members if isinstance(member, Sequence) else (member,)
+        needs = [Needs.of(member) for member in flat]
+        for one in needs:
+            require(
+                not one.changes_model,
+                f"{one.name} changes the model and cannot be in a sequence, whose members share one frozen model; "
+                "call it by itself and give the others its result.model",
+            )
+        names = {one.embedding for one in needs} - {None}
+        require(
+            len(names) < 2,
+            f"the members of a sequence share one embedding, but name {listed(names)}; leave all but one of them out",
+        )
+        object.__setattr__(self, "members", tuple(flat))
+        object.__setattr__(self, "embedding", next(iter(names), None))
+        object.__setattr__(self, "fills_missing", needs[0].fills_missing)
+
+    @property
+    def label(self) -> str:
+        """All members as they are written."""
+        return " >> ".join(Needs.of(member).name for member in self.members)
+
+    @property
+    def remedy(self) -> str:
+        """What to do where numbers become too large for their type."""
+        return " or ".join(dict.fromkeys(Needs.of(member).remedy for member in self.members))
+
+    def propose(self, case: Case) -> Proposal:
+        """Each member on what the ones before it left."""
+        total, proposal = _Total(case.data), Proposal()
+        for member in self.members:
+            name = type(member).__name__
+            if total.num_edges == 0:
+                raise Stopped(f"{name}: the adapters before it have removed all edges")
+            proposal = self._proposed(member, case, total)
+            if proposal.x is not None and not is_finite(proposal.x):
+                raise Stopped(f"{name}: the mended features are not finite")
+            total.take(proposal)
+        return total.proposal(proposal.logits)
+
+    @staticmethod
+    def _proposed(member: AdapterContract, case: Case, total: _Total) -> Proposal:
+        graph = total.graph()
+        history, generator = case.history.part(), torch.Generator(device=graph.x.device).manual_seed(case.seed)
+        part = replace(case, data=graph, limits=total.limits(case.limits), generator=generator, history=history)
         try:
-            return _changed(task, frozen, change, remedy)
-        except Stopped as stopped:
-            change = stopped
-    reason = str(change) if task.filling is None else f"{change}; only {task.filling.sentence}"
-    _LOG.warning("the graph is left as it was: %s", reason)
-    return _changed(task, frozen, Change(), remedy, reason=reason)
+            with case.require_frozen().on(graph, weights_count=total.has_new_weights):
+                proposal = _attempt(member, part)
+        finally:
+            case.history.include(history)
+        if isinstance(proposal, Stopped):
+            raise Stopped(f"{type(member).__name__}: {proposal}") from proposal
+        return proposal
 
 
-@torch.no_grad()
-def _changed(task: Task, frozen: FrozenGNN, change: Change, remedy: str, reason: str | None = None) -> Adaptation:
-    data, history = task.data, task.history
-    none = data.edge_index[:, :0]
-    x = _features(task, change)
-    if x is not None and not is_finite(x):
-        raise Stopped(f"the mended features are not finite; {remedy}")
-    removed, weight = none[0] if change.removed is None else change.removed, change.edge_weight
-    if weight is not None and not bool(weight.isfinite().all()):
-        raise Stopped("the new edge weights are not finite")
-    patch, mended = Patch.make(task.given, x, removed, none if change.added is None else change.added, weight)
-    try:
-        logits = change.logits
-        if logits is None:
-            logits = frozen.predict(mended, weights_count=weight is not None)
-    except GraphMendError as error:
-        if reason is not None:  # it is not because of the change
-            raise
-        raise Stopped(str(error)) from error
-    finite = logits.isfinite()
-    if reason is None and not bool(finite.all()) and not torch.equal(finite, frozen.predict(data).isfinite()):
-        raise Stopped(f"the model's output on the mended graph is not finite; {remedy}")
-    return Adaptation(
-        frozen.model,
-        mended,
-        logits,
-        patch,
-        history.finished_steps,
-        history.candidates(),
-        reason=reason,
-        seconds=history.seconds,
-        engine=change.report or Report(),
-        verdict=change.verdict,
-        alternative=_alternative(task, frozen, change),
-        filled=None if task.filling is None else Patch.make(task.given, data.x, none[0], none)[0],
-    )
+class _Total:
+    """All changes so far as one change of the original graph.
 
+    Args:
+        data: The original graph.
+    """
 
-def _features(task: Task, change: Change) -> Tensor | None:
-    """The new features; those in which missing values are filled where the change has none."""
-    if change.x is not None:
-        return change.x.detach()
-    return None if task.filling is None else task.data.x
+    def __init__(self, data: Data) -> None:
+        self.data = data
+        self._x: Tensor | None = None
+        self._kept = torch.arange(data.edge_index.size(1), device=data.x.device)  #: positions in the original list
+        self._added = data.edge_index[:, :0]
+        self._weight: Tensor | None = None  #: of the edges that stay and of those that were added
+        self._engine = Report()
+        self._verdict: Verdict | None = None  #: of a gate among the members
 
+    @property
+    def num_edges(self) -> int:
+        """Edges of the changed graph: those that stay in their order, then those that were added."""
+        return self._kept.numel() + int(self._added.size(1))
 
-def _alternative(task: Task, frozen: FrozenGNN, change: Change) -> Alternative | None:
-    """The version of the graph that an adapter considered and did not choose."""
-    other = change.alternative
-    if other is None:
-        return None
-    none = task.data.edge_index[:, :0]
-    x = _features(task, other)
-    if x is not None and not is_finite(x):
-        return None
-    patch, mended = Patch.make(task.given, x, none[0] if other.removed is None else other.removed, none)
-    logits = frozen.predict(mended) if other.logits is None else other.logits
-    is_change = other.x is not None or other.removed is not None
-    return Alternative(logits, patch, frozen.node_keys, is_change, other.menders)
+    @property
+    def has_new_weights(self) -> bool:
+        """Whether a member has changed edge weights."""
+        return self._weight is not None
+
+    def take(self, proposal: Proposal) -> None:
+        """Change the changed graph further."""
+        self._x = self._x if proposal.x is None else proposal.x.detach()
+        self._engine = self._engine if proposal.engine == Report() else proposal.engine
+        if proposal.verdict is not None:  # what to do next may name questions, which only its own result has
+            self._verdict = replace(proposal.verdict, next_step="")
+        if proposal.removed is not None:
+            keep = torch.ones(self.num_edges, dtype=torch.bool, device=self._kept.device)
+            keep[proposal.removed] = False
+            old = self._kept.numel()
+            self._weight = None if self._weight is None else self._weight[keep]
+            self._kept, self._added = self._kept[keep[:old]], self._added[:, keep[old:]]
+        if proposal.added is not None:
+            self._added = torch.cat([self._added, proposal.added], dim=1)
+            if self._weight is not None:
+                self._weight = torch.cat([self._weight, self._weight.new_ones(proposal.added.size(1))])
+        self._weight = self._weight if proposal.edge_weight is None else proposal.edge_weight.detach()
+
+    @property
+    def _removed(self) -> Tensor:
+        gone = torch.ones(self.data.edge_index.size(1), dtype=torch.bool, device=self._kept.device)
+        gone[self._kept] = False
+        return gone.nonzero().view(-1)
+
+    def graph(self) -> Data:
+        """The changed graph."""
+        if self._kept.numel() == self.data.edge_index.size(1) == self.num_edges:
+            out = copy.copy(self.data)
+        else:
+            out = with_edge_changes(self.data, self._removed, attributes_of_added(self.data, self._added))
+        out.x = self.data.x if self._x is None else self._x
+        if self._weight is not None:
+            out.edge_weight = self._weight
+        return out
+
+    def limits(self, limits: Limits) -> Limits:
+        """The limits with the frozen edges where they are now."""
+        if limits.frozen_edges is None:
+            return limits
+        new = limits.frozen_edges.new_zeros(self._added.size(1))
+        return replace(limits, frozen_edges=torch.cat([limits.frozen_edges[self._kept], new]))
+
+    def proposal(self, logits: Tensor | None) -> Proposal:
+        """All changes as one, with the logits if they are known."""
+        return Proposal(
+            self._x,
+            self._removed,
+            self._added,
+            self._weight,
+            logits,
+            verdict=self._verdict,
+            engine=self._engine,
+        )

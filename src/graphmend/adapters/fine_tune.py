@@ -8,11 +8,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.adapters.model_steps import learn
 from graphmend.contracts import Backbone
 from graphmend.errors import check_fields, rate_number, switch, whole_number
+from graphmend.results.proposal import Proposal
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
 __all__ = ["FineTune"]
@@ -20,7 +22,7 @@ __all__ = ["FineTune"]
 
 @dataclass(frozen=True, eq=False)
 class FineTune(Adapter):
-    r"""Change the model, keep the graph: all parameters go down a surrogate loss on the test graph.
+    r"""Proposal the model, keep the graph: all parameters go down a surrogate loss on the test graph.
 
     .. math:: \min_\theta \mathcal L_s\left(f_\theta(A, X)\right)
 
@@ -62,23 +64,23 @@ class FineTune(Adapter):
         check_fields(self, rate_number, "weight_decay", may_be_zero=True)
         check_fields(self, switch, "train_mode")
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Descend along all parameters."""
         better = None
         if self.validation is not None:
-            nodes, labels = labelled_nodes(task.data, self.validation, self)
+            nodes, labels = labelled_nodes(case.data, self.validation, self)
 
             def better(logits: Tensor) -> float:
                 return accuracy(logits, nodes, labels)
 
         learn(
-            task,
+            case,
             surrogate_of(self.surrogate),
-            task.model.parameters(),
+            case.model.parameters(),
             steps=self.steps,
             lr=self.lr,
             weight_decay=self.weight_decay,
             is_training=self.train_mode,
             better=better,
         )
-        return Change()
+        return Proposal()

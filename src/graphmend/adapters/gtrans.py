@@ -6,18 +6,20 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.adapters.selection import LabelSelection
 from graphmend.contracts import Backbone
 from graphmend.engine.columns import column_deviations
 from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
-from graphmend.engine.report import NoEdgeGradient, Report, Stopped
+from graphmend.engine.report import NoEdgeGradient, Stopped
 from graphmend.errors import check_fields, one_of, real_number, require, text, whole_number
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
@@ -25,6 +27,7 @@ from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.results.history import History
+from graphmend.results.proposal import Proposal
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
 __all__ = ["GTrans"]
@@ -82,6 +85,8 @@ class GTrans(Adapter):
         torch.Size([4, 2])
     """
 
+    remedy: ClassVar[str] = "take a smaller lr_feature"  # where numbers become too large for their type
+
     surrogate: Surrogate | str | Callable[[Backbone, Data], Tensor] = field(default_factory=Contrastive)
     _: KW_ONLY
     steps: int = 10
@@ -118,25 +123,25 @@ class GTrans(Adapter):
         check_fields(self, text, "embedding", optional=True)
         check_fields(self, real_number, "time_limit", above=0, optional=True, hint="None is no limit")
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""
         try:
-            return self._adapt(task)
+            return self._propose(case)
         except NoEdgeGradient as error:
             if self.feature_steps == 0:
                 raise
-            return self._features_only(task, str(error))
+            return self._features_only(case, str(error))
 
-    def _adapt(self, task: Task) -> Change:
-        history, limits, original = task.history, task.limits, task.data.x
-        graph = task.relaxed(self._flips(task))  # lines 1-3: X' = X and p = 0
+    def _propose(self, case: Case) -> Proposal:
+        history, limits, original = case.history, case.limits, case.data.x
+        graph = case.relaxed(self._flips(case))  # lines 1-3: X' = X and p = 0
         cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges
         if self.feature_steps > 0:
-            cycle += self.feature_steps * [self._feature_step(task, graph)]
+            cycle += self.feature_steps * [self._feature_step(case, graph)]
         if graph.flips is not None:
             cycle += self.edge_steps * [self._edge_step(graph.flips)]
-        labels = None if self.validation is None else LabelSelection(task, graph, self.validation, self)
-        with task.engine(surrogate_of(self.surrogate), graph) as engine:
+        labels = None if self.validation is None else LabelSelection(case, graph, self.validation, self)
+        with case.engine(surrogate_of(self.surrogate), graph) as engine:
             for t in history.steps(self.steps, self.time_limit):  # line 4
                 step = cycle[t % len(cycle)]
                 history.add(t, step.kind, engine.descend(step))
@@ -148,7 +153,7 @@ class GTrans(Adapter):
             if history.read() and self.feature_steps > 0 and limits.finish(graph.x, original):
                 engine.features_changed()
             draws = torch.Generator(device=graph.x.device)
-            draws.set_state(task.generator.get_state())
+            draws.set_state(case.generator.get_state())
             for name, flips in graph.candidates(self.num_samples, draws):  # lines 14-18
                 history.add_candidate(name, flips, engine.loss(flips))
                 if labels is not None:
@@ -156,39 +161,40 @@ class GTrans(Adapter):
             best = history.best() if labels is None else labels.flips  # lines 19-21
             if labels is None and self.feature_steps > 0 and _is_within(limits, original):
                 _require_lower_loss(engine, history, best, original)
-            return Change(graph.x, *graph.changes(best), engine.predict(best), engine.report())
+            removed, added = graph.changes(best)
+            logits = engine.predict(best)
+            return Proposal(graph.x, removed, added, logits=logits, engine=engine.report())
 
-    def _features_only(self, task: Task, why: str) -> Change:
+    def _features_only(self, case: Case, why: str) -> Proposal:
         _LOG.warning("mending features only: for the edges %s", why)
-        generator, history = torch.Generator(device=task.data.x.device).manual_seed(task.seed), task.history.part()
+        generator, history = torch.Generator(device=case.data.x.device).manual_seed(case.seed), case.history.part()
         try:
-            change = replace(self, edge_steps=0)._adapt(replace(task, generator=generator, history=history))
+            proposal = replace(self, edge_steps=0)._propose(replace(case, generator=generator, history=history))
         finally:
-            task.history.include(history)
-        report = change.report or Report()
-        change.report = replace(report, reasons={**report.reasons, "edges": f"features only: for the edges {why}"})
-        return change
+            case.history.include(history)
+        reasons = {**proposal.engine.reasons, "edges": f"features only: for the edges {why}"}
+        return replace(proposal, engine=replace(proposal.engine, reasons=reasons))
 
-    def _flips(self, task: Task) -> EdgeFlips | None:
+    def _flips(self, case: Case) -> EdgeFlips | None:
         if self.edge_steps == 0:
             return None
-        task.require_frozen().require_edge_weights()
+        case.require_frozen().require_edge_weights()
         return EdgeFlips.of(
-            task.data.edge_index,
-            task.data.x.size(0),
+            case.data.edge_index,
+            case.data.x.size(0),
             budget=self.budget,
             space=self.space,
             block_size=self.block_size,
             directed=self.directed,
-            frozen=task.limits.frozen_edges,
-            dtype=task.data.x.dtype,
-            generator=task.generator,
+            frozen=case.limits.frozen_edges,
+            dtype=case.data.x.dtype,
+            generator=case.generator,
         )
 
-    def _feature_step(self, task: Task, graph: RelaxedGraph) -> FeatureStep:
-        original = task.data.x
+    def _feature_step(self, case: Case, graph: RelaxedGraph) -> FeatureStep:
+        original = case.data.x
         scale = column_deviations(original) if self.feature_scale == "relative" else None
-        return FeatureStep(graph.x, self.lr_feature, task.limits.projection(original), scale)
+        return FeatureStep(graph.x, self.lr_feature, case.limits.projection(original), scale)
 
     def _edge_step(self, flips: EdgeFlips) -> EdgeStep:
         update = EDGE_UPDATES[self.edge_update](flips.p, self.lr_edge)

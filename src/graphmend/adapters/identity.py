@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
+from graphmend.results.proposal import Proposal
 
 __all__ = ["Identity"]
 
@@ -13,6 +15,6 @@ __all__ = ["Identity"]
 class Identity(Adapter):
     """The adapter that changes nothing: plain prediction, the baseline of every comparison."""
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Nothing."""
-        return Change()
+        return Proposal()

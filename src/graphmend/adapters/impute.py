@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
 from graphmend.adapters.broken_rows import MOST_ROWS, broken_rows
+from graphmend.adapters.case import Case
 from graphmend.adapters.missing import ROUNDS, both_directions, neighbour_means
 from graphmend.cards.rows import BLOCK, widened
 from graphmend.engine.report import Stopped
 from graphmend.graph.canonical import row_keys, typical_size
+from graphmend.results.proposal import Proposal
 
 __all__ = ["Impute", "refilled"]
 
@@ -47,16 +49,16 @@ class Impute(Adapter):
 
     fills_missing = True
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Find broken rows and repair them."""
-        x = task.data.x
-        rows = task.judged(broken_rows(x, task.card))
+        x = case.data.x
+        rows = case.judged(broken_rows(x, case.card))
         if not bool(rows.any()):
-            return Change()
+            return Proposal()
         share = float(rows.double().mean())
         if share > MOST_ROWS:
             raise Stopped(f"{100 * share:.0f} % of the rows look broken, so nothing shows what a normal row looks like")
-        return Change(task.within_limits(refilled(x, task.data.edge_index, rows)))
+        return Proposal(case.within_limits(refilled(x, case.data.edge_index, rows)))
 
 
 @torch.no_grad()

@@ -8,10 +8,12 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.errors import check_fields, one_of, real_number, real_numbers
 from graphmend.graph.edits import without_edges
+from graphmend.results.proposal import Proposal
 from graphmend.transforms import KINDS, edge_similarity
 
 __all__ = ["JaccardFilter"]
@@ -46,16 +48,16 @@ class JaccardFilter(Adapter):
         one_of("kind", self.kind, KINDS)
 
     @torch.no_grad()
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Try every threshold."""
-        data = task.data
+        data = case.data
         similarity = edge_similarity(data, self.kind)
-        similarity[~task.limits.free_edges(data.edge_index, data.x.size(0))] = torch.inf  # self-loops stay, too
-        threshold = self._chosen(task, similarity) if self.threshold is None else self.threshold
-        return Change(removed=(similarity < threshold).nonzero().view(-1))
+        similarity[~case.limits.free_edges(data.edge_index, data.x.size(0))] = torch.inf  # self-loops stay, too
+        threshold = self._chosen(case, similarity) if self.threshold is None else self.threshold
+        return Proposal(removed=(similarity < threshold).nonzero().view(-1))
 
-    def _chosen(self, task: Task, similarity: Tensor) -> float:
-        data, frozen = task.data, task.require_frozen()
+    def _chosen(self, case: Case, similarity: Tensor) -> float:
+        data, frozen = case.data, case.require_frozen()
         nodes, labels = labelled_nodes(data, self.mask, self)
         scores = {-torch.inf: accuracy(frozen.predict(data), nodes, labels)}
         for threshold in self.thresholds:

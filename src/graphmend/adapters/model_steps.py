@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.adapters.base import Task
+from graphmend.adapters.case import Case
 from graphmend.engine.report import Measured, Stopped
 from graphmend.errors import GraphMendError, ModelFailedError, require
 from graphmend.model import FrozenGNN
@@ -19,7 +19,7 @@ __all__ = ["learn"]
 
 
 def learn(
-    task: Task,
+    case: Case,
     surrogate: Surrogate,
     parameters: Iterable[nn.Parameter],
     *,
@@ -32,9 +32,9 @@ def learn(
     """Move parameters of the adapter's own copy of the model down a loss, with Adam.
 
     Args:
-        task: What the adapter works on; ``task.model`` is changed.
+        case: What the adapter works on; ``case.model`` is changed.
         surrogate: The loss.
-        parameters: The parameters of ``task.model`` that move.
+        parameters: The parameters of ``case.model`` that move.
         steps: How many steps.
         lr: Learning rate.
         weight_decay: L2 penalty.
@@ -42,23 +42,23 @@ def learn(
         better: A score of the logits, the higher the better: the weights after the step with the best score are kept.
             Without it, those of the last step are.
     """
-    model, moving = task.model, list(parameters)
+    model, moving = case.model, list(parameters)
     require(len(moving) > 0, f"{type(model).__name__} has no parameters that could be moved; use GTrans, for example")
-    with FrozenGNN(model, task.data, embedding=None, seed=task.seed, mode="eager") as frozen:
-        graph = _with_presence(task.data, frozen)
-        surrogate = surrogate.prepare(frozen, graph, task.seed)
+    with FrozenGNN(model, case.data, embedding=None, seed=case.seed, mode="eager") as frozen:
+        graph = _with_presence(case.data, frozen)
+        surrogate = surrogate.prepare(frozen, graph, case.seed)
         for parameter in moving:
             parameter.requires_grad_(True)
         optimizer = torch.optim.Adam(moving, lr=lr, weight_decay=weight_decay)
         best, learned = -float("inf"), copy.deepcopy(model.state_dict())
-        for t in task.history.steps(steps):
+        for t in case.history.steps(steps):
             model.train(is_training)
             optimizer.zero_grad()
-            measured = _differentiate(surrogate, frozen, graph, task.generator, moving)
-            task.history.add(t, "model", measured)
+            measured = _differentiate(surrogate, frozen, graph, case.generator, moving)
+            case.history.add(t, "model", measured)
             optimizer.step()
             model.eval()
-            score = 0.0 if better is None else _score(better, frozen, task.data)
+            score = 0.0 if better is None else _score(better, frozen, case.data)
             if better is None or score > best:
                 best, learned = score, copy.deepcopy(model.state_dict())
         optimizer.zero_grad()

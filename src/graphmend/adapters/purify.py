@@ -8,11 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.cards.edges import edge_views, fit, fits_well
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import check_fields, real_number
 from graphmend.graph.canonical import edge_keys
+from graphmend.results.proposal import Proposal
 
 __all__ = ["Excess", "Purify", "excess_of", "worst_edges"]
 
@@ -51,38 +53,38 @@ class Purify(Adapter):
     def __post_init__(self) -> None:
         check_fields(self, real_number, "strength", above=0)
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Count the edges in excess and cut the worst."""
-        excess = excess_of(task, task.require_card(self))
-        return Change(removed=worst_edges(excess.fits, self.strength * excess.share, task))
+        excess = excess_of(case, case.require_card(self))
+        return Proposal(removed=worst_edges(excess.fits, self.strength * excess.share, case))
 
 
 @torch.no_grad()
-def excess_of(task: Task, card: SourceCard) -> Excess:
+def excess_of(case: Case, card: SourceCard) -> Excess:
     """How many edges there are beyond those that the card accounts for."""
-    data = task.data
-    hidden = data.x @ task.require_frozen().first_map
+    data = case.data
+    hidden = data.x @ case.require_frozen().first_map
     fits = fit(edge_views(data.x, hidden, data.edge_index), card.edge_grid)
     share = float(fits_well(fits, card.edge_middle).double().mean()) / max(card.edge_share, 1e-12)
     return Excess(fits, max(0.0, 1 - share), share * card.relative_density(data))
 
 
 @torch.no_grad()
-def worst_edges(fits: Tensor, share: float, task: Task) -> Tensor:
+def worst_edges(fits: Tensor, share: float, case: Case) -> Tensor:
     """Positions of the worst edges, both directions of each, without self-loops and frozen edges.
 
     Among edges that fit equally badly, a number decides that does not depend on how nodes and edges are numbered.
     Edges that cannot be told apart by it stay or go together, whichever is nearer to the share.
     """
-    edge_index = task.data.edge_index
-    may_go = task.limits.free_edges(edge_index, task.data.x.size(0))
+    edge_index = case.data.edge_index
+    may_go = case.limits.free_edges(edge_index, case.data.x.size(0))
     number = min(round(min(share, MOST) * fits.numel()), int(may_go.sum()))
     if number == 0:
         return torch.empty_like(edge_index[0, :0])
     threshold: Tensor = fits[may_go].kthvalue(number).values  # both directions of an edge have the same fit
     worst: Tensor = (fits < threshold) & may_go
     equal = ((fits == threshold) & may_go).nonzero().view(-1)
-    lot = edge_keys(task.require_frozen().node_keys, edge_index[:, equal])
+    lot = edge_keys(case.require_frozen().node_keys, edge_index[:, equal])
     wanted = number - int(worst.sum())
     last: Tensor = lot.kthvalue(wanted).values
     before, alike = int((lot < last).sum()), int((lot == last).sum())

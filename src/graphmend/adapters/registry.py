@@ -6,6 +6,7 @@ from graphmend.adapters.airgnn_tune import AirGNNTune
 from graphmend.adapters.align import Align
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.fine_tune import FineTune
+from graphmend.adapters.gate import Gate
 from graphmend.adapters.gtrans import GTrans
 from graphmend.adapters.identity import Identity
 from graphmend.adapters.impute import Impute
@@ -20,6 +21,7 @@ ADAPTERS: dict[str, type[Adapter]] = {
     "airgnn_tune": AirGNNTune,
     "align": Align,
     "fine_tune": FineTune,
+    "gate": Gate,
     "gtrans": GTrans,
     "identity": Identity,
     "impute": Impute,

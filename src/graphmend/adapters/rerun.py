@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.errors import require
+from graphmend.files.digest import model_digest
 from graphmend.model import FrozenGNN
-from graphmend.results.fingerprint import fingerprint_of_model
 
 __all__ = ["Rerun"]
 
@@ -20,12 +20,12 @@ __all__ = ["Rerun"]
 class Rerun:
     """How a result runs the model later, for what is not computed unless somebody asks for it.
 
-    The model belongs to the caller, who may train it further meanwhile. Its fingerprint tells, and then there is an
-    error instead of numbers that mean something else.
+    The model belongs to the caller, who may train it further meanwhile. The digest of its weights tells, and
+    then there is an error instead of numbers that mean something else.
 
     Args:
         model: The caller's model.
-        fingerprint: That of the model when the graph was mended.
+        digest: That of its weights when the graph was mended.
         dtype: The type of the features then.
         device: Where they were then.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
@@ -34,7 +34,7 @@ class Rerun:
     """
 
     model: nn.Module
-    fingerprint: str
+    digest: str
     dtype: torch.dtype
     device: torch.device
     embedding: str | None
@@ -44,7 +44,7 @@ class Rerun:
     @classmethod
     def of(cls, model: nn.Module, x: Tensor, embedding: str | None, seed: int, mode: str) -> Rerun:
         """For a model as it is now, and features of the type and on the device of ``x``."""
-        return cls(model, fingerprint_of_model(model), x.dtype, x.device, embedding, seed, mode)
+        return cls(model, model_digest(model), x.dtype, x.device, embedding, seed, mode)
 
     def logits(self, data: Data) -> Tensor:
         """The output of the caller's model on a graph; the model is left as it was."""
@@ -65,7 +65,7 @@ class Rerun:
             return frozen.embed(data.x, data.edge_index)
 
     def _frozen(self, model: nn.Module, data: Data) -> FrozenGNN:
-        same = model is not self.model or fingerprint_of_model(model) == self.fingerprint
+        same = model is not self.model or model_digest(model) == self.digest
         require(same, "the model has changed since the graph was mended; ask for this before training goes on")
         return FrozenGNN(model, data, embedding=self.embedding, seed=self.seed, mode=self.mode)
 

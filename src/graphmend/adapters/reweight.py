@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.cards.edges import pair_counts
 from graphmend.cards.observation import probabilities
 from graphmend.errors import check_fields, real_number, require
 from graphmend.model.failures import failures_named
+from graphmend.results.proposal import Proposal
 
 __all__ = ["Reweight", "pair_ratios"]
 
@@ -47,9 +49,9 @@ class Reweight(Adapter):
         check_fields(self, real_number, "largest", low=1)
 
     @torch.no_grad()
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Compare the pairs of classes with those of the card."""
-        frozen, card, data = task.require_frozen(), task.require_card(self), task.data
+        frozen, card, data = case.require_frozen(), case.require_card(self), case.data
         frozen.require_edge_weights("leave Reweight out")
         own, edge_index = data.get("edge_weight"), data.edge_index
         require(
@@ -57,17 +59,17 @@ class Reweight(Adapter):
             "the graph has an edge_weight that the model does not read, so new weights have no place; "
             "remove it with del data.edge_weight",
         )
-        with failures_named(task.model, data):
+        with failures_named(case.model, data):
             probability = probabilities(frozen(data.x, edge_index), card.temperature)
         ratios = pair_ratios(card.soft_pairs, pair_counts(probability, edge_index))
         largest = min(self.largest, torch.finfo(ratios.dtype).max)
         ratios = ratios.clamp(1 / largest, largest)
         ratios = ratios.masked_fill((ratios - 1).abs() <= NEGLIGIBLE, 1.0)
         source, target = probability.argmax(1)[edge_index]
-        weight = ratios[source, target].masked_fill(~task.limits.free_edges(edge_index, data.x.size(0)), 1.0)
+        weight = ratios[source, target].masked_fill(~case.limits.free_edges(edge_index, data.x.size(0)), 1.0)
         if bool((weight == 1).all()):
-            return Change()
-        return Change(edge_weight=weight if own is None else own * weight.to(own.dtype))
+            return Proposal()
+        return Proposal(edge_weight=weight if own is None else own * weight.to(own.dtype))
 
 
 def pair_ratios(source: Tensor, counts: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from graphmend.adapters.base import Task
+from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.graph.relaxed import RelaxedGraph
 
@@ -21,15 +21,15 @@ class LabelSelection:
     and the discrete graph with the lowest loss.
 
     Args:
-        task: What the adapter works on.
+        case: What the adapter works on.
         graph: Its variables. They are read after every step.
         mask: The nodes whose labels may be used.
         adapter: Who asks, for error messages.
     """
 
-    def __init__(self, task: Task, graph: RelaxedGraph, mask: Tensor, adapter: object) -> None:
-        self._frozen, self._graph = task.require_frozen(), graph
-        self._nodes, self._labels = labelled_nodes(task.data, mask, adapter)
+    def __init__(self, case: Case, graph: RelaxedGraph, mask: Tensor, adapter: object) -> None:
+        self._frozen, self._graph = case.require_frozen(), graph
+        self._nodes, self._labels = labelled_nodes(case.data, mask, adapter)
         self._iterate: list[Tensor] = []
         self._highest = self._highest_discrete = -math.inf
         self.flips: Tensor | None = None  #: the best discrete choice so far

@@ -7,9 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.adapters.model_steps import learn
 from graphmend.errors import check_fields, one_of, rate_number, require, whole_number
+from graphmend.results.proposal import Proposal
 from graphmend.surrogates.entropy import Entropy
 
 __all__ = ["Tent"]
@@ -59,9 +61,9 @@ class Tent(Adapter):
         check_fields(self, whole_number, "steps")
         check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         """Descend along scale and shift."""
-        norms = [module for module in task.model.modules() if isinstance(module, _BatchNorm)]
+        norms = [module for module in case.model.modules() if isinstance(module, _BatchNorm)]
         moving = [p for norm in norms for p in (norm.weight, norm.bias) if isinstance(p, nn.Parameter)]
         require(
             len(moving) > 0,
@@ -72,5 +74,5 @@ class Tent(Adapter):
             for norm in norms:
                 norm.track_running_stats = False
                 norm.running_mean = norm.running_var = norm.num_batches_tracked = None
-        learn(task, Entropy(nodes=self.nodes), moving, steps=self.steps, lr=self.lr)
-        return Change()
+        learn(case, Entropy(nodes=self.nodes), moving, steps=self.steps, lr=self.lr)
+        return Proposal()

@@ -16,8 +16,9 @@ from graphmend.cards.moments import Moments, moments
 from graphmend.cards.observation import Observation, observe, probabilities
 from graphmend.cards.prototypes import find_prototypes
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics, widened
-from graphmend.cards.source_card import SourceCard, model_digest, nearest_centroid
+from graphmend.cards.source_card import SourceCard, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
+from graphmend.files.digest import model_digest
 from graphmend.graph.batches import refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph, is_finite

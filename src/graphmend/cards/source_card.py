@@ -16,12 +16,13 @@ from graphmend.cards.moments import Moments
 from graphmend.cards.prototypes import Mix, Prototypes
 from graphmend.cards.rows import widened
 from graphmend.errors import GraphMendError, listed, require
-from graphmend.files.files import digest, first_line, read_header, read_safetensors, write_safetensors
+from graphmend.files.digest import model_digest
+from graphmend.files.files import first_line, read_header, read_safetensors, write_safetensors
 from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 
-__all__ = ["SourceCard", "model_digest", "nearest_centroid"]
+__all__ = ["SourceCard", "nearest_centroid"]
 
 FORMAT = "graphmend-card-3"
 
@@ -291,11 +292,3 @@ def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:
     is_missing = centroids.isnan().all(1)
     distance = torch.cdist(widened(standard), widened(centroids.nan_to_num(nan=0.0)))
     return distance.masked_fill(is_missing, torch.inf).argmin(1)
-
-
-def model_digest(model: nn.Module) -> str:
-    """A digest of the model's weights, which does not depend on the floating-point type that holds them."""
-    module = getattr(model, "_orig_mod", model)
-    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-    dense = {name: value for name, value in tensors.items() if value.layout == torch.strided}
-    return digest({name: value.double() if value.is_floating_point() else value for name, value in dense.items()})

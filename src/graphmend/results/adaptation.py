@@ -14,13 +14,15 @@ from torch_geometric.data import Data
 
 from graphmend.engine.report import Report
 from graphmend.errors import require, whole_number
+from graphmend.graph.canonical import node_keys
 from graphmend.results.comparison import Comparison, compare
 from graphmend.results.display import html_table, text_lines
 from graphmend.results.frames import frame, node_columns
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch
 from graphmend.results.plot import plot
-from graphmend.results.questions import Alternative, class_number, labels_in_order, nodes_to_ask, poll, predicted
+from graphmend.results.proposal import Proposal
+from graphmend.results.questions import class_number, labels_in_order, nodes_to_ask, poll, predicted
 from graphmend.results.rebase import rebase
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
@@ -74,7 +76,7 @@ class Adaptation:
     seconds: float = 0.0
     engine: Report = field(default_factory=Report)
     verdict: Verdict | None = None
-    alternative: Alternative | None = None
+    alternative: Proposal | None = None
     rerun: Runs | None = None
     filled: Patch | None = None
 
@@ -110,7 +112,7 @@ class Adaptation:
         same_model = self.rerun is None or self.rerun.model is self.model
         if same_model and self._is_before(self.patch):
             return self.logits
-        if self.alternative is not None and self._is_before(self.alternative.patch):
+        if self.alternative is not None and not self.alternative.is_change:
             return self.alternative.logits
         return vars(self).get("before")
 
@@ -154,10 +156,22 @@ class Adaptation:
         """
         cast = self.patch.revert(self.data)
         patch, data = rebase(self.patch, cast, original)
-        other = self.alternative
-        other = None if other is None else replace(other, patch=rebase(other.patch, cast, original)[0])
         filled = None if self.filled is None else rebase(self.filled, cast, original)[0]
-        return replace(self, data=data, patch=patch, alternative=other, filled=filled)
+        if self.alternative is None:
+            return replace(self, data=data, patch=patch, filled=filled)
+        other = self.alternative
+        if other.is_change:
+            change, changed = rebase(self._patch_of(other, cast), cast, original)
+            other = replace(
+                other,
+                x=None if other.x is None else changed.x,
+                removed=None if other.removed is None else change.removed,
+                added=None if other.added is None else change.added_edges(),
+                edge_weight=None if other.edge_weight is None else changed.edge_weight,
+            )
+        result = replace(self, data=data, patch=patch, alternative=other, filled=filled)
+        result.__dict__["_keys"] = self._keys  # the same questions are asked in either type
+        return result
 
     def questions(self, number: int = 25) -> Tensor:
         """Nodes whose labels would settle whether the change helps, in the order in which to ask for them.
@@ -171,7 +185,7 @@ class Adaptation:
         number = whole_number("number", number, 1)
         if self.alternative is None:
             return torch.empty(0, dtype=torch.long, device=self.logits.device)
-        return nodes_to_ask(*self._old_and_new(self.alternative), number, self.alternative.keys)
+        return nodes_to_ask(*self._old_and_new(self.alternative), number, self._keys)
 
     def decide(self, labels: Mapping[int, int] | Tensor) -> Adaptation:
         """Settle with a few labels whether the proposed change is applied; see :mod:`graphmend.results.questions`.
@@ -193,7 +207,7 @@ class Adaptation:
             fits = len(nodes) == len(values)
             require(fits, f"there are {len(nodes)} questions but {len(values)} labels; give one per question")
             known = dict(zip(nodes, values, strict=True))
-        order = nodes_to_ask(old, new, old.numel(), self.alternative.keys)
+        order = nodes_to_ask(old, new, old.numel(), self._keys)
         asked = [node for node in order.tolist() if node in known]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
         classes = 2 if self.logits.dim() == 1 else max(2, self.logits.size(1))
@@ -202,10 +216,11 @@ class Adaptation:
         if result.decision is None:
             return replace(self, verdict=replace(self._verdict(), sentence=f"{self._verdict().sentence}; {counts}"))
         other, menders = self.alternative, self._verdict().menders
-        is_other = result.decision == other.is_change
+        is_other = result.decision == other.is_considered
         chosen = other.menders if is_other else menders
         decision = APPLIED if result.decision else PARTLY if chosen else LEFT_ALONE
-        patch = other.patch if is_other else self.patch
+        original = self.patch.revert(self.data)
+        patch = self._patch_of(other, original) if is_other else self.patch
         sentence = f"{decision}: {self._filling}{counts}"
         verdict = replace(
             self._verdict(),
@@ -218,9 +233,40 @@ class Adaptation:
         )
         if not is_other:
             return replace(self, verdict=verdict)
-        own = Alternative(self.logits, self.patch, other.keys, not other.is_change, menders)
-        data = patch.apply(self.patch.revert(self.data))
-        return replace(self, data=data, logits=other.logits, patch=patch, verdict=verdict, alternative=own)
+        assert other.logits is not None
+        return replace(
+            self,
+            data=patch.apply(original),
+            logits=other.logits,
+            patch=patch,
+            verdict=verdict,
+            alternative=replace(self.as_proposal(), menders=menders, is_made=other.is_considered),
+        )
+
+    def as_proposal(self) -> Proposal:
+        """The change that was made, in the shape in which adapters propose one, without what fills missing values."""
+        is_mended = not self._is_before(self.patch)
+        has_weights = self.patch.weight_bits is not None or self.patch.new_weights is not None
+        return Proposal(
+            x=self.data.x if is_mended and self.patch.num_rows else None,
+            removed=self.patch.removed if self.patch.num_removed else None,
+            added=self.patch.added_edges() if self.patch.num_added else None,
+            edge_weight=self.data.edge_weight if has_weights else None,
+            logits=self.logits,
+            menders=() if self.verdict is None else self.verdict.menders,
+            engine=self.engine,
+        )
+
+    def _patch_of(self, other: Proposal, original: Data) -> Patch:
+        """The patch from the caller's graph to another version of it."""
+        x = other.x if other.x is not None or self.filled is None else self.filled.apply(original).x
+        return Patch.make(original, x, other.removed, other.added, other.edge_weight, before=self.patch.before)[0]
+
+    @cached_property
+    def _keys(self) -> Tensor:
+        """A number for each node that does not depend on the numbering, by which it is decided whom to ask about."""
+        graph = self.graph_before()
+        return node_keys(graph.x, graph.edge_index)
 
     @property
     def _filling(self) -> str:
@@ -233,9 +279,10 @@ class Adaptation:
         assert self.verdict is not None
         return self.verdict
 
-    def _old_and_new(self, other: Alternative) -> tuple[Tensor, Tensor]:
+    def _old_and_new(self, other: Proposal) -> tuple[Tensor, Tensor]:
+        assert other.logits is not None
         own, alternative = predicted(self.logits), predicted(other.logits)
-        return (own, alternative) if other.is_change else (alternative, own)
+        return (own, alternative) if other.is_considered else (alternative, own)
 
     def __repr__(self) -> str:
         return text_lines(self._title, self._rows())

@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.graph.edits import edge_attributes
 
-__all__ = ["fingerprint", "fingerprint_of", "fingerprint_of_model"]
+__all__ = ["fingerprint", "fingerprint_of"]
 
 CHUNK = 1 << 17  # words per sum
 TOGETHER = {"cpu": 1, "cuda": 64}  # chunks at a time: what a cache holds, what keeps a GPU busy
@@ -37,15 +37,6 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 def fingerprint_of(data: Data, attributes: Collection[str] | None = None) -> str:
     """The fingerprint of a graph: features, edges and edge attributes (all, or those named)."""
     return fingerprint({"x": data.x, **edge_attributes(data, attributes), "edge_index": data.edge_index})
-
-
-def fingerprint_of_model(model: nn.Module) -> str:
-    """The fingerprint of a model's parameters and buffers, in one go for each type of number."""
-    groups: dict[str, list[Tensor]] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.layout == torch.strided and not tensor.is_quantized:
-            groups.setdefault(f"{tensor.dtype} {tensor.device}", []).append(tensor.detach().reshape(-1))
-    return fingerprint({str(place): torch.cat(group) for place, group in enumerate(groups.values())})
 
 
 def _sums(value: Tensor) -> Tensor:

@@ -64,17 +64,27 @@ class Patch:
 
     @classmethod
     def make(
-        cls, data: Data, x: Tensor | None, removed: Tensor, added: Tensor, edge_weight: Tensor | None = None
+        cls,
+        data: Data,
+        x: Tensor | None = None,
+        removed: Tensor | None = None,
+        added: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        before: str | None = None,
     ) -> tuple[Patch, Data]:
         """The patch that changes a graph, and the mended graph.
 
         Args:
             data: The graph.
             x: The new features, which the mended graph takes over; ``None`` if they stay.
-            removed: Positions of the edges that go, ascending.
-            added: Edges that come, ``(2, m)``.
+            removed: Positions of the edges that go, ascending; ``None`` for no edge.
+            added: Edges that come, ``(2, m)``; ``None`` for no edge.
             edge_weight: New weights, one per edge of the mended graph: those that stay, then those that come.
+            before: The fingerprint of the graph, if it is known.
         """
+        none = data.edge_index[:, :0]
+        removed, added = none[0] if removed is None else removed, none if added is None else added
         rows, bits = _changed_rows(data.x, x)
         attributes, new = edge_attributes(data), attributes_of_added(data, added)
         weight_bits, new_weights, stays = None, None, _stays(data, removed)
@@ -91,7 +101,7 @@ class Patch:
                 old, new["edge_weight"] = weights[: total - added.size(1)], weights[total - added.size(1) :]
                 weight_bits = _changed_bits(data.edge_weight[stays], old)
         patch = cls(
-            before=fingerprint_of(data),
+            before=fingerprint_of(data) if before is None else before,
             nodes=data.x.size(0),
             edges=stays.numel(),
             rows=rows,

@@ -18,34 +18,14 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require, shown
-from graphmend.results.patch import Patch
 
-__all__ = ["FEWEST", "Alternative", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
+__all__ = ["FEWEST", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
 
 SHARE = 0.65
 ERROR = 0.05
 STEP = math.log(SHARE / (1 - SHARE))  # what one label adds or subtracts
 LIMIT = math.log((1 - ERROR) / ERROR)  # where the test ends
 FEWEST = math.ceil(LIMIT / STEP)  # labels that settle anything, if all of them speak for the same side
-
-
-@dataclass(frozen=True, eq=False)
-class Alternative:
-    """The version of the graph that was not returned; its patch makes it from the caller's graph.
-
-    Args:
-        logits: The model's output on it.
-        patch: The change from the caller's graph to it.
-        keys: A number for each node that does not depend on the numbering, by which it is decided whom to ask about.
-        is_change: Whether it has the change that was considered, and the one that was returned has not.
-        menders: Names of the menders that led to it.
-    """
-
-    logits: Tensor
-    patch: Patch
-    keys: Tensor
-    is_change: bool
-    menders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+import graphmend.contracts as contracts
 from graphmend.contracts import Backbone
 from graphmend.errors import real_number, require
 
@@ -55,13 +56,21 @@ class Surrogate(ABC):
         """
         return type(self), *((name, _kind(value)) for name, value in getattr(self, "__dict__", {}).items())
 
-    def __add__(self, other: Surrogate) -> Surrogate:
-        return Sum((self, other)) if isinstance(other, Surrogate) else NotImplemented
+    def __add__(self, other: contracts.Surrogate) -> Surrogate:
+        return Sum((self, _based(other))) if callable(getattr(other, "terms", None)) else NotImplemented
+
+    def __radd__(self, other: contracts.Surrogate) -> Surrogate:
+        return Sum((_based(other), self)) if callable(getattr(other, "terms", None)) else NotImplemented
 
     def __mul__(self, factor: float) -> Surrogate:
         return Scaled(factor, self)
 
     __rmul__ = __mul__
+
+
+def _based(loss: contracts.Surrogate) -> Surrogate:
+    """A loss with what the base class adds."""
+    return loss if isinstance(loss, Surrogate) else OfContract(loss)
 
 
 def embed_views(model: Backbone, graphs: Sequence[Data]) -> Sequence[Tensor]:
@@ -108,6 +117,21 @@ class Scaled(Surrogate):
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The terms of the part, scaled."""
         return {name: self.factor * value for name, value in self.part.terms(model, data, generator).items()}
+
+
+@dataclass(frozen=True)
+class OfContract(Surrogate):
+    """Somebody's own loss with nothing but ``terms``, see :class:`graphmend.contracts.Surrogate`."""
+
+    loss: contracts.Surrogate
+
+    def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """The terms of the loss."""
+        return self.loss.terms(model, data, generator)
+
+    def signature(self) -> Hashable:
+        """That of the loss: its type, with names and switches."""
+        return type(self.loss), *((name, _kind(value)) for name, value in getattr(self.loss, "__dict__", {}).items())
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor
 from torch_geometric.data import Data
 
+import graphmend.contracts as contracts
 from graphmend.errors import GraphMendError, choose, require, shown
 from graphmend.surrogates.adgcl import ADGCL
-from graphmend.surrogates.base import Backbone, Custom, Surrogate
+from graphmend.surrogates.base import Backbone, Custom, OfContract, Surrogate
 from graphmend.surrogates.contrastive import Contrastive
 from graphmend.surrogates.entropy import Entropy
 from graphmend.surrogates.reconstruction import Reconstruction
@@ -37,14 +39,17 @@ def surrogate_class(name: str) -> type[Surrogate]:
     return choose("surrogate", name, SURROGATES)
 
 
-def surrogate_of(spec: Surrogate | str | Callable[[Backbone, Data], Tensor]) -> Surrogate:
-    """A surrogate from an instance, a name or a function ``(model, data) -> scalar``."""
+def surrogate_of(spec: contracts.Surrogate | str | Callable[[Backbone, Data], Tensor]) -> Surrogate:
+    """A surrogate from anything that keeps the contract, from a name or from a function ``(model, data) -> scalar``."""
     if isinstance(spec, Surrogate):
         return spec
+    if callable(getattr(spec, "terms", None)) and not isinstance(spec, type):
+        return OfContract(cast(contracts.Surrogate, spec))
     if isinstance(spec, str):
         return surrogate_class(spec)()
     if callable(spec):
         return Custom(spec)
     raise GraphMendError(
-        f"a surrogate is a Surrogate, a name or a function (model, data) -> scalar (got {shown(spec)})"
+        "a surrogate is one of graphmend.surrogates, its name, has terms(model, data, generator) -> dict of tensors, "
+        f"or is a function (model, data) -> scalar (got {shown(spec)})"
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend import Adaptation, Gate, GraphMendError, Identity
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters import Adapter, Case, Proposal
 from graphmend.results.questions import FEWEST, nodes_to_ask, poll
 from graphmend.results.verdict import APPLIED, PARTLY, Verdict
 from support.gate_cases import (
@@ -169,10 +169,10 @@ def test_where_nothing_was_proposed_there_is_nothing_to_ask() -> None:
 class HalfMended(Adapter):
     """Imputes, and would have aligned as well."""
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         verdict = Verdict(PARTLY, ("impute",), "card", "applied: rows; not aligned: why")
-        x = task.data.x
-        return Change(x + 1, verdict=verdict, alternative=Change(x + 2, menders=("impute", "align")))
+        x = case.data.x
+        return Proposal(x + 1, verdict=verdict, alternative=Proposal(x + 2, menders=("impute", "align")))
 
 
 def test_what_was_applied_in_part_stays_where_the_rest_is_refused() -> None:
@@ -195,9 +195,9 @@ class FilledAndMended(Adapter):
 
     fills_missing = True
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: Case) -> Proposal:
         verdict = Verdict(APPLIED, ("impute",), "card", "applied: 1 missing value was filled; then rows")
-        return Change(task.data.x + 1, verdict=verdict, alternative=Change(menders=("impute",)))
+        return Proposal(case.data.x + 1, verdict=verdict, alternative=Proposal(menders=("impute",)))
 
 
 @pytest.mark.parametrize("missing", [1, 1234])

@@ -7,23 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from graphmend.adapters.base import Task
+from graphmend.adapters import Gate
 from graphmend.adapters.broken_rows import outlying_rows
+from graphmend.adapters.case import Needs, prepare
 from graphmend.adapters.gate.blind_rule import OUTLYING
 from graphmend.adapters.gate.card_rule import COLUMNS, EDGES, FEATURES, ROWS
-from graphmend.adapters.gate.case import Case
 from graphmend.adapters.gate.checks import Check, Log, at_least, at_most, first_doubt
+from graphmend.adapters.gate.examination import Examination
 from graphmend.adapters.gate.signs import AddedEdges, BrokenRows, Repair, ShiftedFeatures
-from graphmend.graph.limits import Limits
-from graphmend.model import FrozenGNN
-from graphmend.results.history import History
 from support.gate_cases import card_of, moved, planted, trained, with_bad_rows
-from support.graphs import rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TABLES: dict[type, tuple[Check, ...]] = {
-    Case: COLUMNS,
+    Examination: COLUMNS,
     BrokenRows: ROWS[0] + ROWS[1],
     AddedEdges: EDGES[0] + EDGES[1],
     ShiftedFeatures: FEATURES[0] + FEATURES[1],
@@ -37,13 +34,11 @@ def signs() -> Iterator[dict[type, object]]:
     """What the tables are asked of, for a graph with broken rows whose features have moved."""
     model, data = trained("gcn"), with_bad_rows(moved(planted(1)))
     made = card_of("gcn")
-    with FrozenGNN(model, data, taps=made.taps) as frozen:
-        task = Task(model, data, Limits(), 0, rng(0), History(data.x.device, None, False), "auto", made)
-        task.frozen = frozen
-        case = Case(task, made)
-        before = case.look(case.features())
-        found = (BrokenRows(case, before), AddedEdges(case, before, None), ShiftedFeatures(case, before))
-        yield {type(thing): thing for thing in (case, *found, Repair(task, outlying_rows(data.x)))}
+    with prepare(model, data, Needs.of(Gate()), card=made) as case:
+        exam = Examination(case, made)
+        before = exam.read(exam.features())
+        found = (BrokenRows(exam, before), AddedEdges(exam, before, None), ShiftedFeatures(exam, before))
+        yield {type(thing): thing for thing in (exam, *found, Repair(case, outlying_rows(data.x)))}
 
 
 @pytest.mark.parametrize(("kind", "check"), CHECKS)
@@ -92,8 +87,8 @@ def test_the_first_check_that_does_not_hold_ends_the_questions() -> None:
         ({"size": math.nan, "age": 5.0, "last": 0.0}, "too small: nan", ["size"]),
         ({"size": 3.0, "age": 5.0, "last": -1.0}, "", ["size", "age", "last"]),
     ):
-        log: Log = []
+        log = Log()
         asked = Asked(**values)
         assert first_doubt(checks, asked, log) == doubt
-        assert asked.measured == [evidence.name for evidence in log] == measured
-        assert [evidence.holds for evidence in log] == [True] * (len(log) - 1) + [doubt is None]
+        assert asked.measured == [evidence.name for evidence in log.evidence] == measured
+        assert [evidence.holds for evidence in log.evidence] == [True] * (len(measured) - 1) + [doubt is None]

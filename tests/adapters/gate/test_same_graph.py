@@ -20,6 +20,7 @@ import graphmend
 from graphmend import Adaptation, FrozenGNN, SourceCard
 from graphmend.adapters import Align, Impute, Purify, Reweight
 from graphmend.cards.observation import observe
+from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import subgraph
 from graphmend.lab.backbones import BACKBONES, build
 from support.gate_cases import CLASSES, IN, fitted, moved, planted, with_bad_rows, with_features, with_other_classes
@@ -198,7 +199,8 @@ def assert_same(first: Adaptation, second: Adaptation, order: Tensor) -> None:
     if first.alternative is not None and second.alternative is not None:
         assert close(first.alternative.logits[order], second.alternative.logits)
         # nodes that nothing tells apart may stand for each other
-        keys, asked, others = first.alternative.keys, first.questions(10), order[second.questions(10)]
+        graph, asked, others = first.graph_before(), first.questions(10), order[second.questions(10)]
+        keys = node_keys(graph.x, graph.edge_index)
         assert keys[asked].tolist() == keys[others].tolist()
 
 

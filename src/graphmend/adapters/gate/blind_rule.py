@@ -7,20 +7,21 @@ from training, but nothing tells another mix of the same nodes from a fault: ali
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from graphmend.adapters.align import running_moments
 from graphmend.adapters.alignment import alignment
-from graphmend.adapters.base import Change, Task
 from graphmend.adapters.broken_rows import outlying_rows
+from graphmend.adapters.case import Case
 from graphmend.adapters.gate.checks import Log, at_least, first_doubt
-from graphmend.adapters.gate.finding import Step
 from graphmend.adapters.gate.signs import Repair
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.engine.report import Stopped
+from graphmend.results.proposal import Proposal
 
 __all__ = ["OUTLYING", "aligned_halfway", "without_card"]
 
@@ -32,34 +33,36 @@ OUTLYING = (
 
 
 @torch.no_grad()
-def without_card(task: Task, log: Log) -> tuple[Sequence[Step], Tensor]:
-    """Look at a graph with nothing but the model: the steps looked into, and the output on the graph as it is."""
-    data, frozen = task.data, task.require_frozen()
+def without_card(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
+    """Reading at a graph with nothing but the model: the steps looked into, and the output on the graph as it is."""
+    data, frozen = case.data, case.require_frozen()
     logits = frozen(changed_features(LinearMaps(data.x)), data.edge_index)
-    outlying = Repair(task, task.judged(outlying_rows(data.x)))
+    outlying = Repair(case, case.judged(outlying_rows(data.x)))
+    log.begin()
     doubt = first_doubt(OUTLYING, outlying, log)
     if doubt == "":
-        return [_alignment(task)], logits
+        return [_alignment(case)], logits
     if doubt is not None:
-        return [Step("impute", doubt)], logits
-    change = Change(outlying.x, logits=frozen(outlying.x, data.edge_index))
-    return [Step("impute", outlying.done, change, True)], logits
+        return [Proposal(menders=("impute",), sentence=doubt)], logits
+    after = frozen(outlying.x, data.edge_index)
+    repaired = Proposal(outlying.x, logits=after, menders=("impute",), sentence=outlying.done, is_made=True)
+    return [repaired], logits
 
 
-def _alignment(task: Task) -> Step:
-    """Aligning with the statistics of a batch normalisation, as a proposal."""
+def _alignment(case: Case) -> Proposal:
+    """Aligning with the statistics of a batch normalisation, to be considered only."""
+    none = "no feature row stands out, and without a source card nothing"
     try:
-        change = aligned_halfway(task)
+        aligned = aligned_halfway(case)
     except Stopped:
-        return Step("align", "no feature row stands out, and without a source card nothing else can be told")
-    reason = "no feature row stands out, and without a source card nothing tells a shift from another mix of nodes"
-    return Step("align", reason, change)
+        return Proposal(menders=("align",), sentence=f"{none} else can be told")
+    return replace(aligned, menders=("align",), sentence=f"{none} tells a shift from another mix of nodes")
 
 
-def aligned_halfway(task: Task) -> Change:
+def aligned_halfway(case: Case) -> Proposal:
     """The features half way to where the first layer has the moments that a batch normalisation kept from training."""
-    data, frozen = task.data, task.require_frozen()
-    target, base = running_moments(task), LinearMaps(data.x)
+    data, frozen = case.data, case.require_frozen()
+    target, base = running_moments(case), LinearMaps(data.x)
     aligned = alignment(lambda x: frozen.first_layer(x, data.edge_index), base, frozen.first_map, target)
-    x = task.within_limits(aligned.added_to(data.x, STRENGTH))
-    return Change(x, logits=frozen(x, data.edge_index))
+    x = case.within_limits(aligned.added_to(data.x, STRENGTH))
+    return Proposal(x, logits=frozen(x, data.edge_index))

@@ -9,16 +9,17 @@ what its numbers were chosen on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
-from graphmend.adapters.base import Task
 from graphmend.adapters.broken_rows import MOST_ROWS
-from graphmend.adapters.gate.case import Case
+from graphmend.adapters.case import Case
 from graphmend.adapters.gate.checks import Check, Log, at_least, at_most, first_doubt
-from graphmend.adapters.gate.finding import Step
+from graphmend.adapters.gate.examination import Examination
 from graphmend.adapters.gate.signs import AddedEdges, BrokenRows, ShiftedFeatures
 from graphmend.cards.source_card import SourceCard
+from graphmend.results.proposal import Proposal
 
 __all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
 
@@ -131,30 +132,33 @@ FEATURES: Rule = (
 )
 
 
-def with_card(task: Task, card: SourceCard, log: Log) -> tuple[Sequence[Step], Tensor]:
-    """Look at a graph with the card of its model: the steps looked into, and the output on the graph as it is."""
-    case = Case(task, card)
-    before = start = case.look(case.features())
-    broken, x = BrokenRows(case, before), None
+def with_card(case: Case, card: SourceCard, log: Log) -> tuple[Sequence[Proposal], Tensor]:
+    """Reading at a graph with the card of its model: the steps looked into, and the output on the graph as it is."""
+    exam = Examination(case, card)
+    before = start = exam.read(exam.features())
+    broken, x = BrokenRows(exam, before), None
     rows = _step("impute", ROWS, broken, log)
     if rows.is_made:
         x, before = broken.x, broken.after
-        case = case.with_features(x)
-    elif rows.reason:
+        exam = exam.with_features(x)
+    elif rows.sentence:
         return [rows], start.logits  # among broken rows nothing else can be told
-    unseen = first_doubt(COLUMNS, case, log)
+    unseen = first_doubt(COLUMNS, exam, log)
     if unseen is not None:
-        return [rows, Step("", unseen)], start.logits
-    edges = _step("purify", EDGES, AddedEdges(case, before, x), log)
-    features = Step("align") if edges.is_made else _step("align", FEATURES, ShiftedFeatures(case, before), log)
-    return [rows, edges, features], start.logits
+        return [rows, Proposal(sentence=unseen)], start.logits
+    edges = _step("purify", EDGES, AddedEdges(exam, before, x), log)
+    if edges.is_made:
+        return [rows, edges], start.logits
+    return [rows, edges, _step("align", FEATURES, ShiftedFeatures(exam, before), log)], start.logits
 
 
-def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log) -> Step:
+def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log) -> Proposal:
     """Is there trouble, and is the remedy right?"""
     trouble, remedy = rule
+    log.begin()
     nothing = first_doubt(trouble, signs, log)
     if nothing is not None:
-        return Step(mender, nothing)
+        return Proposal(menders=(mender,), sentence=nothing)
     doubt = first_doubt(remedy, signs, log)
-    return Step(mender, signs.done if doubt is None else doubt, signs.change, doubt is None)
+    sentence = signs.done if doubt is None else doubt
+    return replace(signs.change, menders=(mender,), sentence=sentence, is_made=doubt is None)

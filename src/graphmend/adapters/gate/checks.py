@@ -7,14 +7,44 @@ the same tables are asked about stored numbers when thresholds are judged.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
+from graphmend.progress import track
 from graphmend.results.verdict import Evidence
 
 __all__ = ["Check", "Log", "at_least", "at_most", "first_doubt"]
 
-Log = list[Evidence]  #: everything that was looked at, in order
+_LOG = logging.getLogger(__name__)
+
+
+class Log:
+    """Everything that a rule has looked at, in order; a context manager that removes its progress bar.
+
+    Args:
+        progress: Whether to show a bar over what is looked for.
+    """
+
+    def __init__(self, progress: bool = False) -> None:
+        self.evidence: list[Evidence] = []
+        self._bar = track(("broken rows", "added edges", "shifted features"), "examining", progress)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def begin(self) -> None:
+        """The next of the three kinds of trouble is looked for."""
+        next(self._bar, None)
+
+    def add(self, evidence: Evidence) -> None:
+        """Note what was measured."""
+        self.evidence.append(evidence)
+        _LOG.debug("%s", evidence)
 
 
 @dataclass(frozen=True)
@@ -50,7 +80,8 @@ def at_most(sign: str, limit: float, words: str, otherwise: str = "") -> Check:
 def first_doubt(checks: Iterable[Check], signs: object, log: Log) -> str | None:
     """What follows from the first check that does not hold; ``None`` if all do. No sign after it is measured."""
     for check in checks:
-        log.append(Evidence(check.words, float(getattr(signs, check.sign)), check.limit, check.above))
-        if not log[-1].holds:
-            return check.otherwise.format(value=log[-1].value, limit=check.limit)
+        evidence = Evidence(check.words, float(getattr(signs, check.sign)), check.limit, check.above)
+        log.add(evidence)
+        if not evidence.holds:
+            return check.otherwise.format(value=evidence.value, limit=check.limit)
     return None

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from graphmend.adapters.base import Adapter, Change, Task
+from graphmend.adapters.base import Adapter
+from graphmend.adapters.case import Case
 from graphmend.adapters.gate.blind_rule import without_card
 from graphmend.adapters.gate.card_rule import with_card
 from graphmend.adapters.gate.checks import Log
-from graphmend.adapters.gate.finding import Finding, Step
+from graphmend.adapters.gate.examination import number_of_flips
 from graphmend.errors import check_fields, text
 from graphmend.model.failures import failures_named
+from graphmend.results.proposal import Proposal
 from graphmend.results.questions import FEWEST
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,46 +54,64 @@ class Gate(Adapter):
     def __post_init__(self) -> None:
         check_fields(self, text, "embedding", optional=True)
 
-    def adapt(self, task: Task) -> Change:
-        """Ask the rule."""
-        log: Log = []
-        if task.filling is not None:
-            log.append(Evidence("missing values", float(task.filling.values), 1.0, above=True))
-        with failures_named(task.model, task.data):
-            steps, logits = self._ask(task, log)
-        repaired = any(step.is_made for step in steps)
-        if task.filling is not None:
-            steps = [Step("impute", task.filling.sentence, Change(logits=logits), True), *steps]
-        finding = Finding.of(steps, logits)
-        change = finding.change
-        change.logits = change.logits if finding.menders else finding.logits
-        change.verdict = _verdict(finding, log, "blind" if task.card is None else "card", task.data.x.size(0))
-        change.alternative = finding.proposal
-        if change.alternative is None and repaired:
-            change.alternative = Change(logits=logits, menders=() if task.filling is None else ("impute",))
-        return change
-
-    def _ask(self, task: Task, log: Log) -> tuple[Sequence[Step], Tensor]:
-        if task.data.x.size(0) == 1:
-            logits = task.require_frozen()(task.data.x, task.data.edge_index)
-            return [Step("", "a single node says nothing about a shift")], logits
-        return without_card(task, log) if task.card is None else with_card(task, task.card, log)
-
-
-def _verdict(finding: Finding, log: Log, regime: str, nodes: int) -> Verdict:
-    decision = LEFT_ALONE if not finding.menders else APPLIED if finding.proposal is None else PARTLY
-    return Verdict(
-        decision,
-        finding.menders,
-        regime,
-        finding.sentence.replace(APPLIED, decision, 1) if finding.menders else finding.sentence,
-        tuple(log),
-        finding.flips,
-        _next_step(finding, regime, finding.flips * nodes >= FEWEST),
-    )
+    def propose(self, case: Case) -> Proposal:
+        """Ask the rule, and put together what its steps come to."""
+        log, filling = Log(case.progress), case.filling
+        if filling is not None:
+            log.add(Evidence("missing values", float(filling.values), 1.0, above=True))
+        with failures_named(case.model, case.data), log:
+            steps, logits = _steps(case, log)
+        made, considered = [step for step in steps if step.is_made], _considered(steps, logits)
+        is_repaired = len(made) > 0
+        if filling is not None:
+            made.insert(0, Proposal(logits=logits, menders=("impute",), sentence=filling.sentence, is_made=True))
+        menders = tuple(dict.fromkeys(mender for step in made for mender in step.menders))
+        chosen = replace(made[-1] if made else Proposal(logits=logits), menders=menders)
+        other: Proposal | None = None
+        if considered is not None:
+            other = replace(considered, menders=tuple(dict.fromkeys((*menders, *considered.menders))))
+        elif is_repaired:
+            other = Proposal(logits=logits, menders=() if filling is None else ("impute",))
+        flips = number_of_flips(logits, _output(considered if considered is not None and not made else chosen))
+        regime = "blind" if case.card is None else "card"
+        verdict = Verdict(
+            LEFT_ALONE if not made else APPLIED if considered is None else PARTLY,
+            menders,
+            regime,
+            _sentence(steps, made, considered),
+            tuple(log.evidence),
+            flips / len(logits),
+            _next_step(bool(made), considered is not None, regime, can_be_asked=flips >= FEWEST),
+        )
+        _LOG.info("%s", verdict)
+        return replace(chosen, verdict=verdict, alternative=other)
 
 
-def _next_step(finding: Finding, regime: str, can_be_asked: bool) -> str:
+def _steps(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
+    """What each mender would do, in order, and the model's output on the graph as it is."""
+    if case.data.x.size(0) == 1:
+        logits = case.require_frozen()(case.data.x, case.data.edge_index)
+        return [Proposal(sentence="a single node says nothing about a shift")], logits
+    return without_card(case, log) if case.card is None else with_card(case, case.card, log)
+
+
+def _considered(steps: Sequence[Proposal], logits: Tensor) -> Proposal | None:
+    """The last change that was worked out and not made, if it flips as many predictions as labels need to settle it."""
+    now = next((_output(step) for step in reversed(steps) if step.is_made), logits)
+    worked_out = [step for step in steps if not step.is_made and step.logits is not None]
+    return next((step for step in reversed(worked_out) if number_of_flips(now, _output(step)) >= FEWEST), None)
+
+
+def _sentence(steps: Sequence[Proposal], made: Sequence[Proposal], considered: Proposal | None) -> str:
+    if made:
+        doubt = "" if considered is None else f"; nothing else was done, because {considered.sentence}"
+        decision = APPLIED if considered is None else PARTLY
+        return f"{decision}: {'; then '.join(step.sentence for step in made)}{doubt}"
+    reasons = [step.sentence for step in steps if step.sentence]
+    return f"{LEFT_ALONE}: {reasons[-1] if considered is None else considered.sentence}"
+
+
+def _next_step(is_mended: bool, is_in_doubt: bool, regime: str, *, can_be_asked: bool) -> str:
     """What a person can do now."""
     ask = (
         "look up the labels of a few nodes (result.questions() lists them, or --questions 25) "
@@ -96,10 +119,15 @@ def _next_step(finding: Finding, regime: str, can_be_asked: bool) -> str:
     )
     card = "make a card, which tells far more (graphmend.card(model, train_data), or 'graphmend card')"
     undo = "result.patch.revert(result.data), or 'graphmend revert', takes the change back"
-    if finding.proposal is not None and regime == "blind":
+    if is_in_doubt and regime == "blind":
         return f"{card}; or {ask}"
-    if finding.proposal is not None:
-        return f"{'if in doubt about the rest' if finding.menders else 'if in doubt'}, {ask}"
-    if finding.menders:
+    if is_in_doubt:
+        return f"{'if in doubt about the rest' if is_mended else 'if in doubt'}, {ask}"
+    if is_mended:
         return f"{undo}; to be sure, {ask}" if can_be_asked else undo
     return card if regime == "blind" else ""
+
+
+def _output(proposal: Proposal) -> Tensor:
+    assert proposal.logits is not None
+    return proposal.logits

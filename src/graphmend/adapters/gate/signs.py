@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from graphmend.adapters.alignment import alignment
-from graphmend.adapters.base import Change, Task
 from graphmend.adapters.broken_rows import abnormal_rows
-from graphmend.adapters.gate.case import Case, Look, backing
+from graphmend.adapters.case import Case
+from graphmend.adapters.gate.examination import Examination, Reading, backing
 from graphmend.adapters.impute import refilled
 from graphmend.adapters.purify import Excess, Purify, excess_of, worst_edges
 from graphmend.graph.edits import without_edges
+from graphmend.results.proposal import Proposal
 
 __all__ = ["AddedEdges", "BrokenRows", "Repair", "ShiftedFeatures"]
 
@@ -29,12 +30,12 @@ class Repair:
     """Feature rows that are broken, and their repair from the neighbours.
 
     Args:
-        task: The graph and its limits.
+        case: The graph and its limits.
         rows: The broken rows as a mask.
     """
 
-    def __init__(self, task: Task, rows: Tensor) -> None:
-        self.task, self.rows = task, rows
+    def __init__(self, case: Case, rows: Tensor) -> None:
+        self.case, self.rows = case, rows
 
     @property
     def number(self) -> int:
@@ -49,13 +50,13 @@ class Repair:
     @cached_property
     def x(self) -> Tensor:
         """The features with these rows repaired, within the caller's limits."""
-        data = self.task.data
-        return self.task.within_limits(refilled(data.x, data.edge_index, self.rows))
+        data = self.case.data
+        return self.case.within_limits(refilled(data.x, data.edge_index, self.rows))
 
     @property
     def changed(self) -> int:
         """How many rows the repair changes."""
-        return int((self.x != self.task.data.x).any(1).sum()) if 0 < self.share < 1 else self.number
+        return int((self.x != self.case.data.x).any(1).sum()) if 0 < self.share < 1 else self.number
 
     @property
     def done(self) -> str:
@@ -71,22 +72,22 @@ class BrokenRows(Repair):
     only if the first layer has shifted because there are so many of them.
 
     Args:
-        case: The graph.
+        exam: The graph.
         before: How the model sees it.
     """
 
-    def __init__(self, case: Case, before: Look) -> None:
-        self.case, self.before = case, before
-        rows = case.task.judged(abnormal_rows(case.data.x, case.card))
-        if case.shift(before) < SHIFTED * case.noise and bool(rows.any()) and not bool(rows.all()):
-            size: Tensor = torch.linalg.vector_norm(case.data.x, dim=1)
+    def __init__(self, exam: Examination, before: Reading) -> None:
+        self.exam, self.before = exam, before
+        rows = exam.case.judged(abnormal_rows(exam.data.x, exam.card))
+        if exam.shift(before) < SHIFTED * exam.noise and bool(rows.any()) and not bool(rows.all()):
+            size: Tensor = torch.linalg.vector_norm(exam.data.x, dim=1)
             rows = rows & (size > size[~rows].median())
-        super().__init__(case.task, rows)
+        super().__init__(exam.case, rows)
 
     @cached_property
-    def after(self) -> Look:
+    def after(self) -> Reading:
         """How the model sees the graph with these rows repaired."""
-        return self.case.look(self.x)
+        return self.exam.read(self.x)
 
     @property
     def rise_of_the_shift(self) -> float:
@@ -94,41 +95,41 @@ class BrokenRows(Repair):
 
         It is 0 where only the broken rows are too large for the shift to be a number.
         """
-        shift, noise = self.case.shift, self.case.noise
+        shift, noise = self.exam.shift, self.exam.noise
         before, after = shift(self.before), shift(self.after)
         return after / max(before, noise) if math.isfinite(before) or not math.isfinite(after) else 0.0
 
     @property
-    def change(self) -> Change:
+    def change(self) -> Proposal:
         """The repair."""
-        return Change(self.x, logits=self.after.logits)
+        return Proposal(self.x, logits=self.after.logits)
 
 
 class AddedEdges:
     """Edges beyond those that the training graph accounts for, and the cut of the worst of them.
 
     Args:
-        case: The graph.
+        exam: The graph.
         before: How the model sees it.
         x: Its features, if rows were repaired; the change has them, too.
     """
 
-    def __init__(self, case: Case, before: Look, x: Tensor | None) -> None:
-        self.case, self.before, self.x = case, before, x
+    def __init__(self, exam: Examination, before: Reading, x: Tensor | None) -> None:
+        self.exam, self.before, self.x = exam, before, x
 
     @property
     def rows_shift(self) -> float:
         """The shift of the feature rows in units of their noise."""
-        return self.case.rows_shift
+        return self.exam.rows_shift
 
     @property
     def density(self) -> float:
         """Edges per node, relative to the training graph."""
-        return self.case.card.relative_density(self.case.data)
+        return self.exam.card.relative_density(self.exam.data)
 
     @cached_property
     def _excess(self) -> Excess:
-        return excess_of(self.case.task, self.case.card)
+        return excess_of(self.exam.case, self.exam.card)
 
     @property
     def excess(self) -> float:
@@ -143,7 +144,7 @@ class AddedEdges:
     @cached_property
     def removed(self) -> Tensor:
         """The positions of the worst edges."""
-        return worst_edges(self._excess.fits, Purify().strength * self.excess, self.case.task)
+        return worst_edges(self._excess.fits, Purify().strength * self.excess, self.exam.case)
 
     @property
     def number(self) -> int:
@@ -151,11 +152,11 @@ class AddedEdges:
         return self.removed.numel()
 
     @cached_property
-    def after(self) -> Look:
+    def after(self) -> Reading:
         """How the model sees the graph without them."""
-        keep = torch.ones(self.case.data.edge_index.size(1), dtype=torch.bool, device=self.removed.device)
+        keep = torch.ones(self.exam.data.edge_index.size(1), dtype=torch.bool, device=self.removed.device)
         keep[self.removed] = False
-        return self.case.look(self.case.features(), without_edges(self.case.data, keep))
+        return self.exam.read(self.exam.features(), without_edges(self.exam.data, keep))
 
     @property
     def confident_flips(self) -> float:
@@ -165,7 +166,7 @@ class AddedEdges:
         """
         confidence: Tensor = self.before.probability.amax(1)
         flips = (self.before.classes != self.after.classes) & (confidence > confidence.median())
-        share, cut = float(flips.double().mean()), float(self.number / self.case.data.edge_index.size(1))
+        share, cut = float(flips.double().mean()), float(self.number / self.exam.data.edge_index.size(1))
         return share / max(cut * self.excess, _TINY)
 
     @property
@@ -180,31 +181,31 @@ class AddedEdges:
         return f"{share}; the worst of them, {self.number}, were cut"
 
     @property
-    def change(self) -> Change:
+    def change(self) -> Proposal:
         """The cut."""
-        return Change(self.x, self.removed, logits=self.after.logits)
+        return Proposal(self.x, self.removed, logits=self.after.logits)
 
 
 class ShiftedFeatures:
     """A first layer that sees other features than in training, and the alignment of the features with it.
 
     Args:
-        case: The graph.
+        exam: The graph.
         before: How the model sees it.
     """
 
-    def __init__(self, case: Case, before: Look) -> None:
-        self.case, self.before = case, before
+    def __init__(self, exam: Examination, before: Reading) -> None:
+        self.exam, self.before = exam, before
 
     @property
     def shift(self) -> float:
         """The shift of the first layer in units of the noise."""
-        return self.case.shift(self.before) / self.case.noise
+        return self.exam.shift(self.before) / self.exam.noise
 
     @property
     def rows_shift(self) -> float:
         """The shift of the feature rows in units of their noise."""
-        return self.case.rows_shift
+        return self.exam.rows_shift
 
     @property
     def unexplained_first(self) -> float:
@@ -217,15 +218,15 @@ class ShiftedFeatures:
         return self.before.z_mix.unexplained
 
     @cached_property
-    def _aligned(self) -> tuple[Tensor, Look]:
-        case, task = self.case, self.case.task
-        aligned = alignment(case.first_layer, case.base, case.frozen.first_map, case.card.first)
-        x = task.within_limits(aligned.added_to(case.base.x))
-        is_limited = task.limits.projection(case.data.x) is not None
-        return x, case.look(x if is_limited else aligned.of(case.base))
+    def _aligned(self) -> tuple[Tensor, Reading]:
+        exam, case = self.exam, self.exam.case
+        aligned = alignment(exam.first_layer, exam.base, exam.frozen.first_map, exam.card.first)
+        x = case.within_limits(aligned.added_to(exam.base.x))
+        is_limited = case.limits.projection(exam.data.x) is not None
+        return x, exam.read(x if is_limited else aligned.of(exam.base))
 
     @property
-    def after(self) -> Look:
+    def after(self) -> Reading:
         """How the model sees the aligned graph."""
         return self._aligned[1]
 
@@ -243,7 +244,7 @@ class ShiftedFeatures:
     def flips_of_chance(self) -> float:
         """The share of the predictions that flip, as a share of what predictions at random would flip."""
         flips = float((self.before.classes != self.after.classes).double().mean())
-        return flips / (1 - 1 / self.case.card.prior.numel())
+        return flips / (1 - 1 / self.exam.card.prior.numel())
 
     @property
     def rise_of_agreement(self) -> float:
@@ -262,6 +263,6 @@ class ShiftedFeatures:
         return f"the first layer had shifted by {times} and was aligned with it"
 
     @property
-    def change(self) -> Change:
+    def change(self) -> Proposal:
         """The alignment."""
-        return Change(self._aligned[0], logits=self.after.logits)
+        return Proposal(self._aligned[0], logits=self.after.logits)

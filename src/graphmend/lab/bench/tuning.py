@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from graphmend.contracts import Adapter
+from graphmend.adapters import Adapter
 from graphmend.errors import GraphMendError, require
 from graphmend.lab.data.splits import Splits, node_mask
 from graphmend.lab.training.base import Trainer

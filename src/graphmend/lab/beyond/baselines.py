@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import Adaptation, GTrans
-from graphmend.adapters import Adapter, Change, Task
+from graphmend.adapters import Adapter, Proposal
+from graphmend.adapters import Case as AdapterCase
 from graphmend.cards import SourceCard
 from graphmend.lab.beyond.sources import Source
 from graphmend.lab.beyond.targets import Target
@@ -165,9 +166,9 @@ class _Cut(Adapter):
 
     positions: Tensor
 
-    def adapt(self, task: Task) -> Change:
+    def propose(self, case: AdapterCase) -> Proposal:
         """The edges."""
-        return Change(removed=self.positions)
+        return Proposal(removed=self.positions)
 
 
 def _validation_score(adapter: GTrans, weight: float, model: nn.Module, case: Case, seed: int) -> float:

@@ -68,6 +68,7 @@ def _asked(result: Adaptation, data: Data) -> tuple[Adaptation, int]:
     if nodes.numel() == 0 or result.alternative is None:
         return result, 0
     answers = data.y[nodes]
+    assert result.alternative.logits is not None
     own, other = (predictions(logits)[nodes] for logits in (result.logits, result.alternative.logits))
     return result.decide(answers), poll(own, other, answers.tolist()).asked
 

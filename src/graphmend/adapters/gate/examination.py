@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.adapters.base import Task
+from graphmend.adapters.case import Case
 from graphmend.cards.moments import Moments, moments
 from graphmend.cards.observation import observe, probabilities
 from graphmend.cards.prototypes import Mix
@@ -20,13 +20,13 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.model import FrozenGNN
 
-__all__ = ["Case", "Look", "backing", "flipped"]
+__all__ = ["Examination", "Reading", "backing", "number_of_flips"]
 
 LEAST_NOISE = 1e-6  # where halves of the training graph do not differ at all, so that no shift is no shift
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class Reading:
     """How the model sees one version of the graph.
 
     Args:
@@ -56,12 +56,12 @@ class Look:
         return float((self.nearest == self.classes).double().mean())
 
 
-def flipped(before: Tensor, after: Tensor) -> float:
-    """The share of nodes with another prediction, from two outputs of the model."""
-    return float((probabilities(before).argmax(1) != probabilities(after).argmax(1)).double().mean())
+def number_of_flips(before: Tensor, after: Tensor) -> int:
+    """The number of nodes with another prediction, from two outputs of the model."""
+    return int((probabilities(before).argmax(1) != probabilities(after).argmax(1)).sum())
 
 
-def backing(before: Look, after: Look) -> float:
+def backing(before: Reading, after: Reading) -> float:
     """How the centroids take sides at the nodes that flip: 1 if all back the new class, -1 if all back the old one."""
     flips = before.classes != after.classes
     if not bool(flips.any()):
@@ -70,32 +70,32 @@ def backing(before: Look, after: Look) -> float:
     return float((new.double() - old.double()).mean())
 
 
-class Case:
+class Examination:
     """A graph before the gate, with a source card."""
 
-    def __init__(self, task: Task, card: SourceCard) -> None:
-        self.task, self.card, self.data = task, card, task.data
-        self.frozen: FrozenGNN = task.require_frozen()
-        self.nodes = task.data.x.size(0)
+    def __init__(self, case: Case, card: SourceCard) -> None:
+        self.case, self.card, self.data = case, card, case.data
+        self.frozen: FrozenGNN = case.require_frozen()
+        self.nodes = case.data.x.size(0)
         self.noise = max(card.noise_for(self.nodes), LEAST_NOISE)
-        self.base = LinearMaps(task.data.x)  # its products are shared by everything that is tried out
+        self.base = LinearMaps(case.data.x)  # its products are shared by everything that is tried out
 
-    def with_features(self, x: Tensor) -> Case:
+    def with_features(self, x: Tensor) -> Examination:
         """The same graph with other features, to be judged like a graph of its own."""
         data = copy.copy(self.data)
         data.x = x
-        return Case(replace(self.task, data=data), self.card)
+        return Examination(replace(self.case, data=data), self.card)
 
     def features(self) -> Tensor:
         """The features as they are, for the model to run on."""
         return changed_features(self.base)
 
     @torch.no_grad()
-    def look(self, x: Tensor, data: Data | None = None) -> Look:
+    def read(self, x: Tensor, data: Data | None = None) -> Reading:
         """The model's view of other features, or of another graph."""
         card, data = self.card, self.data if data is None else data
         seen = observe(self.frozen, data, x)
-        return Look(
+        return Reading(
             seen.logits,
             probabilities(seen.logits, card.temperature),
             seen.moments,
@@ -108,9 +108,9 @@ class Case:
         """The output of the first layer for other features of this graph."""
         return self.frozen.first_layer(x, self.data.edge_index)
 
-    def shift(self, look: Look) -> float:
+    def shift(self, reading: Reading) -> float:
         """The distance of the first layer's moments from the card's."""
-        return self.card.first.distance(look.moments)
+        return self.card.first.distance(reading.moments)
 
     @cached_property
     def rows_shift(self) -> float:
