@@ -41,7 +41,7 @@ RUNNING = (
 )
 PAGES = ("README.md", "CHANGELOG.md", *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))))
 SOURCE = ROOT / "src" / "graphmend"
-EVERYBODY = {"contracts", "errors", "progress", "transforms", "version"}
+EVERYBODY = {"contracts", "errors", "outputs", "progress", "transforms", "version"}
 pages = pytest.mark.parametrize("name", PAGES)
 
 

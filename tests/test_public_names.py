@@ -44,7 +44,8 @@ NAMES = {
         PURIFIERS VIEWS DropEdge DropNode Jaccard Shuffle Subgraph View edge_similarity view_of
     """,
     "graphmend.lab.attacks": "ATTACKS GRBCD PRBCD EdgeAttack",
-    "graphmend.results.scores": "METRICS predictions score scores",
+    "graphmend.outputs": "predictions probabilities read_labels read_mask",
+    "graphmend.results.scores": "METRICS score scores",
     "graphmend.cli": "app main",
 }
 """What a user may import today; names may come, none may go."""

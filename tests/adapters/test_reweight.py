@@ -18,9 +18,9 @@ from graphmend.adapters import Adapter, Align, Case, Proposal, Reweight
 from graphmend.adapters.reweight import pair_ratios
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import pair_counts
-from graphmend.cards.observation import probabilities
 from graphmend.lab.backbones import BACKBONES, build
 from graphmend.model.call import Caller
+from graphmend.outputs import probabilities
 from support.graphs import dense, dense_norm, rng
 from support.sample_models import ByAttr, ByData, ByOptionalWeight, TakesData
 from support.untouched import assert_same, state_of

@@ -15,8 +15,8 @@ from torch import Tensor
 from graphmend.cards import edges, rows
 from graphmend.cards.edges import pair_counts
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.observation import probabilities
 from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, row_statistics, set_apart, usual
+from graphmend.outputs import probabilities
 from support.graphs import directed, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -21,13 +21,14 @@ from graphmend import FrozenGNN, GraphMendError, Identity, mend
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
-from graphmend.cards.observation import observe, probabilities
+from graphmend.cards.observation import observe
 from graphmend.cards.prototypes import MOST_ROWS
 from graphmend.cards.source_card import FORMAT, nearest_centroid
 from graphmend.files.digest import model_digest
 from graphmend.files.files import write_safetensors
 from graphmend.lab.backbones import BACKBONES, build
 from graphmend.model.embedding import Call
+from graphmend.outputs import probabilities
 from support.graphs import directed, labelled, rng, undirected
 from support.sample_models import (
     ByData,

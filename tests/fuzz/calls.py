@@ -29,8 +29,9 @@ from graphmend.lab.attacks import EdgeAttack
 from graphmend.lab.backbones import BACKBONES, build
 from graphmend.lab.data import SHIFTS, Splits
 from graphmend.lab.training import TRAINERS
+from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.scores import METRICS, predictions, score
+from graphmend.results.scores import METRICS, score
 from graphmend.surrogates import SURROGATES, Moments, Supervised
 from graphmend.transforms import VIEWS
 

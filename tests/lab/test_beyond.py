@@ -27,7 +27,8 @@ from graphmend.lab.beyond.rules import CANDIDATES, Table
 from graphmend.lab.beyond.sources import Source, model_of, model_path, rounded, splits_of
 from graphmend.lab.beyond.tables import report
 from graphmend.lab.beyond.targets import half, permuted, shuffled_edges, targets_of, training_graphs
-from graphmend.results.scores import predictions, score
+from graphmend.outputs import predictions
+from graphmend.results.scores import score
 from support.gate_cases import (
     attacked,
     card_of,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import predictions, read_mask
 
 __all__ = ["accuracy", "labelled_nodes"]
 
@@ -38,7 +38,4 @@ def labelled_nodes(data: Data, mask: Tensor | None, adapter: object) -> tuple[Te
 
 def accuracy(logits: Tensor, nodes: Tensor, labels: Tensor) -> float:
     """The share of some nodes whose predicted class is their label."""
-    chosen = logits[nodes]
-    single = chosen.dim() == 1 or chosen.size(1) == 1
-    predicted = (chosen.reshape(-1) > 0).long() if single else chosen.argmax(dim=1)
-    return float((predicted == labels).double().mean())
+    return float((predictions(logits[nodes]) == labels).double().mean())

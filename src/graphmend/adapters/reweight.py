@@ -10,9 +10,9 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.cards.edges import pair_counts
-from graphmend.cards.observation import probabilities
 from graphmend.errors import check_fields, real_number, require
 from graphmend.model.failures import failures_named
+from graphmend.outputs import probabilities
 from graphmend.results.proposal import Proposal
 
 __all__ = ["Reweight", "pair_ratios"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -13,7 +12,7 @@ from graphmend.cards.moments import Moments, moments
 from graphmend.model import FrozenGNN
 from graphmend.model.failures import failures_named
 
-__all__ = ["Observation", "observe", "probabilities"]
+__all__ = ["Observation", "observe"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +42,3 @@ def observe(frozen: FrozenGNN, data: Data, x: Tensor | None = None) -> Observati
     with failures_named(frozen.module, data), frozen.on(data, weights_count=frozen.weights_count):
         first = frozen.first_layer(x, data.edge_index)
         return Observation(first, frozen.embed(x, data.edge_index), frozen(x, data.edge_index))
-
-
-def probabilities(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Class probabilities, ``(nodes, classes)``, from logits, log-probabilities or a single binary logit per node."""
-    if logits.dim() == 1 or logits.size(1) == 1:
-        one = logits.reshape(-1, 1) / temperature
-        return torch.cat([torch.sigmoid(-one), torch.sigmoid(one)], dim=1)
-    return F.softmax(logits / temperature, dim=1)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError, require, shown
 from graphmend.files.files import digest
+from graphmend.outputs import number_of_classes
 from graphmend.results.adaptation import Adaptation
 
 HEADER = ["node", "label"]
@@ -55,7 +56,7 @@ def check_answers(labels: dict[int, int], logits: Tensor, path: Path) -> None:
         path: The file of the labels, for the message.
     """
     nodes = logits.size(0)
-    classes = 2 if logits.dim() == 1 or logits.size(1) == 1 else logits.size(1)
+    classes = number_of_classes(logits)
     for node, label in labels.items():
         require(node < nodes, f"{path} names node {node}, but the nodes are 0 to {nodes - 1}; check the graph")
         require(label < classes, f"{path} gives node {node} the label {label}, but the classes are 0 to {classes - 1}")

@@ -23,8 +23,8 @@ from graphmend.files.files import write_arrays, write_text
 from graphmend.files.graph_files import save_graph
 from graphmend.files.provenance import provenance
 from graphmend.graph.limits import Limits
+from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.scores import predictions
 
 Report = dict[str, Any]
 

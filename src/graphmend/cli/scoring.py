@@ -10,8 +10,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.files import first_line
-from graphmend.graph.labels import read_labels
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import read_labels, read_mask
 from graphmend.results.scores import scores
 
 

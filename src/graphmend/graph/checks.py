@@ -14,7 +14,7 @@ from torch_geometric.data.storage import E_KEYS, N_KEYS
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import require, shown
 from graphmend.graph.edits import edge_attribute_names
-from graphmend.graph.tensors import check_dense, check_floats
+from graphmend.outputs import check_dense, check_floats
 
 
 def check_graph(data: Data, *, missing_allowed: bool = False) -> bool:

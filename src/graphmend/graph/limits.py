@@ -12,8 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import as_float, require, shown
-from graphmend.graph.masks import read_mask
-from graphmend.graph.tensors import check_dense
+from graphmend.outputs import check_dense, read_mask
 
 MASKS = {
     "frozen_nodes": "node",

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from graphmend.engine.report import Report
 from graphmend.errors import require, whole_number
 from graphmend.graph.canonical import node_keys
+from graphmend.outputs import number_of_classes, predictions
 from graphmend.results.comparison import Comparison, compare
 from graphmend.results.display import html_table, text_lines
 from graphmend.results.frames import frame, node_columns
@@ -22,7 +23,7 @@ from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch
 from graphmend.results.plot import plot
 from graphmend.results.proposal import Proposal
-from graphmend.results.questions import class_number, labels_in_order, nodes_to_ask, poll, predicted
+from graphmend.results.questions import class_number, labels_in_order, nodes_to_ask, poll
 from graphmend.results.rebase import rebase
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
@@ -83,7 +84,7 @@ class Adaptation:
     @property
     def predictions(self) -> Tensor:
         """The predicted class of each node."""
-        return predicted(self.logits)
+        return predictions(self.logits)
 
     @cached_property
     def before(self) -> Tensor:
@@ -125,7 +126,7 @@ class Adaptation:
     @property
     def changed(self) -> Tensor:
         """The nodes whose predicted class changed."""
-        return (predicted(self.before) != self.predictions).nonzero().view(-1)
+        return (predictions(self.before) != self.predictions).nonzero().view(-1)
 
     def compare(self, y: Any = None, mask: Any = None) -> Comparison:
         """How many predictions changed, from which class to which, and with labels whether they got better.
@@ -210,7 +211,7 @@ class Adaptation:
         order = nodes_to_ask(old, new, old.numel(), self._keys)
         asked = [node for node in order.tolist() if node in known]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
-        classes = 2 if self.logits.dim() == 1 else max(2, self.logits.size(1))
+        classes = number_of_classes(self.logits)
         result = poll(old[asked], new[asked], [class_number(known[node], classes) for node in asked])
         counts = f"of {result.asked} labels {result.for_change} speak for the change and {result.against} against it"
         if result.decision is None:
@@ -281,7 +282,7 @@ class Adaptation:
 
     def _old_and_new(self, other: Proposal) -> tuple[Tensor, Tensor]:
         assert other.logits is not None
-        own, alternative = predicted(self.logits), predicted(other.logits)
+        own, alternative = predictions(self.logits), predictions(other.logits)
         return (own, alternative) if other.is_considered else (alternative, own)
 
     def __repr__(self) -> str:
@@ -297,7 +298,7 @@ class Adaptation:
     def _rows(self) -> list[tuple[str, str]]:
         """What a person wants to see first; nothing is computed for it."""
         before = self._known_before()
-        changed = None if before is None else int((predicted(before) != self.predictions).sum())
+        changed = None if before is None else int((predictions(before) != self.predictions).sum())
         rows = {
             "verdict": None if self.verdict is None else str(self.verdict),
             "left alone": self.reason,

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import number_of_classes, predictions, read_mask
 from graphmend.results.display import html_table
-from graphmend.results.questions import predicted
 
 __all__ = ["Comparison", "compare"]
 
@@ -88,8 +87,8 @@ def compare(before: Tensor, after: Tensor, y: Any = None, mask: Any = None) -> C
         y: True classes, one whole number per node.
         mask: The nodes to compare, as a boolean tensor; all of them by default.
     """
-    classes = 2 if after.dim() == 1 else max(2, after.size(1))
-    old, new = predicted(before), predicted(after)
+    classes = number_of_classes(after)
+    old, new = predictions(before), predictions(after)
     chosen = torch.ones_like(old, dtype=torch.bool)
     if mask is not None:
         chosen = read_mask(mask, old.numel()).to(old.device)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import optional_module
+from graphmend.outputs import predictions
 from graphmend.results.patch import as_bits
-from graphmend.results.questions import predicted
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
@@ -44,7 +44,7 @@ def node_columns(result: Adaptation) -> dict[str, Array]:
     what a node with ``edges_removed`` 3 lost are three messages.
     """
     patch, nodes = result.patch, result.patch.nodes
-    before, after = predicted(result.before), predicted(result.logits)
+    before, after = predictions(result.before), predictions(result.logits)
     columns = {
         "node": torch.arange(nodes),
         "before": before,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
-from graphmend.graph.tensors import FLOATS
+from graphmend.outputs import FLOATS
 
 __all__ = ["FORMAT", "as_json", "read_patch", "with_prefix", "write_patch"]
 

@@ -12,7 +12,7 @@ import torch
 
 from graphmend.errors import listed, optional_module, require
 from graphmend.files.files import write_atomically
-from graphmend.results.questions import predicted
+from graphmend.outputs import predictions
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
@@ -114,7 +114,7 @@ def _draw_flips(axes: Any, result: Adaptation) -> None:
 
 
 def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -> None:
-    old, new = predicted(result.before).cpu().numpy(), result.predictions.cpu().numpy()
+    old, new = predictions(result.before).cpu().numpy(), result.predictions.cpu().numpy()
     nodes = _sampled(len(old))
     points = _planes(result, nodes)
     changed = old[nodes] != new[nodes]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError, require, shown
 
-__all__ = ["FEWEST", "Poll", "class_number", "nodes_to_ask", "poll", "predicted"]
+__all__ = ["FEWEST", "Poll", "class_number", "nodes_to_ask", "poll"]
 
 SHARE = 0.65
 ERROR = 0.05
@@ -61,11 +61,6 @@ def poll(old: Tensor, new: Tensor, labels: Sequence[int]) -> Poll:
         if abs(score) >= LIMIT:
             return Poll(for_change, against, number, score > 0)
     return Poll(for_change, against, len(labels), None)
-
-
-def predicted(logits: Tensor) -> Tensor:
-    """The predicted class of each node, from class scores or a single binary logit per node."""
-    return logits.argmax(1) if logits.dim() == 2 and logits.size(1) > 1 else (logits.reshape(-1) > 0).long()
 
 
 def labels_in_order(labels: Any) -> list[Any]:

@@ -12,11 +12,17 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, choose, require
-from graphmend.graph.labels import check_classes, read_labels
-from graphmend.graph.masks import read_mask
-from graphmend.graph.tensors import FLOATS, check_dense
+from graphmend.outputs import (
+    check_classes,
+    check_output,
+    has_one_logit,
+    number_of_classes,
+    predictions,
+    read_labels,
+    read_mask,
+)
 
-__all__ = ["METRICS", "predictions", "score", "scores"]
+__all__ = ["METRICS", "score", "scores"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,25 +31,13 @@ class _Undefined(GraphMendError):
     """The metric has no value for these nodes, although the input is valid."""
 
 
-def predictions(logits: Tensor) -> Tensor:
-    """The predicted class of every node, of shape ``(N,)``.
-
-    Args:
-        logits: ``(N, C)`` logits or log-probabilities, or one binary logit per node as ``(N,)`` or ``(N, 1)``,
-            which is class 1 where it is above 0.
-    """
-    _check_shape(logits)
-    logits = logits if logits.dtype in FLOATS else logits.double()
-    return logits.argmax(dim=-1) if _is_multi(logits) else (logits.reshape(-1) > 0).long()
-
-
 def score(metric: str, logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """One metric of ``logits`` against ``y``.
 
     Args:
         metric: ``"accuracy"``, ``"roc_auc"`` or ``"macro_f1"``. The AUC of more than two classes is the unweighted
             mean of one-vs-rest over the classes that occur in ``y``.
-        logits: As in :func:`predictions`.
+        logits: As in :func:`graphmend.outputs.predictions`.
         y: Class labels of shape ``(N,)`` or ``(N, 1)``, whole numbers.
         mask: The nodes that are scored, of shape ``(N,)``, boolean or 0 and 1; all of them when ``None``.
 
@@ -81,7 +75,7 @@ def _roc_auc(logits: Tensor, y: Array) -> float:
             f"roc_auc is undefined when only class {classes[0]} occurs among the {y.size} scored nodes; "
             "score nodes of at least two classes or use 'accuracy'"
         )
-    if not _is_multi(logits):
+    if has_one_logit(logits):
         return float(roc_auc_score(y, logits.reshape(-1).sigmoid().numpy()))
     probability = logits.softmax(dim=-1).numpy()
     if logits.size(1) == 2:
@@ -96,21 +90,9 @@ METRICS: dict[str, Callable[[Tensor, Array], float]] = {
 }
 
 
-def _is_multi(logits: Tensor) -> bool:
-    return logits.dim() == 2 and logits.size(1) > 1
-
-
-def _check_shape(logits: Any) -> None:
-    require(isinstance(logits, Tensor), f"logits must be a tensor of one row per node (got {type(logits).__name__})")
-    check_dense(logits, "logits")
-    require(not logits.is_complex(), f"logits must be real numbers (got {logits.dtype})")
-    good = logits.dim() == 1 or (logits.dim() == 2 and logits.size(1) >= 1)
-    require(good, f"logits must have shape (N, classes) or (N,) (got {tuple(logits.shape)}); pass one row per node")
-
-
 def _checked(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Array]:
     """The scored rows as float64 logits and integer labels on the CPU, after a check of shapes and ranges."""
-    _check_shape(logits)
+    check_output(logits)
     nodes = logits.size(0)
     if mask is not None:
         mask = read_mask(mask, nodes, "mask", may_be_empty=True)
@@ -124,7 +106,6 @@ def _checked(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Ar
         f"{int((~torch.isfinite(logits)).sum())} of the scored logits are NaN or infinite; "
         "check the features and the model's weights",
     )
-    classes = logits.size(1) if _is_multi(logits) else 2
     remedy = "mask unlabelled nodes out or use a model with more outputs"
-    check_classes(labels, classes, "labels of scored nodes", remedy)
+    check_classes(labels, number_of_classes(logits), "labels of scored nodes", remedy)
     return logits, labels.numpy()

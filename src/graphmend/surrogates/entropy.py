@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
 from graphmend.errors import check_fields, whole_number
+from graphmend.outputs import class_scores
 from graphmend.surrogates.base import Surrogate
 
 __all__ = ["Entropy"]
@@ -42,8 +43,5 @@ class Entropy(Surrogate):
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``entropy``."""
         logits = model(data.x, data.edge_index, data.get("edge_weight"))[: self.nodes]
-        if logits.dim() == 1 or logits.size(1) == 1:
-            positive = logits.reshape(-1, 1)
-            logits = torch.cat([torch.zeros_like(positive), positive], dim=1)
-        logs = logits.log_softmax(dim=1)
+        logs = class_scores(logits).log_softmax(dim=1)
         return {"entropy": -(logs.exp() * logs).sum(dim=1).mean()}

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
 from graphmend.errors import require
-from graphmend.graph.labels import check_classes, read_labels
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import check_classes, cross_entropy, number_of_classes, read_labels, read_mask
 from graphmend.surrogates.base import Surrogate
 
 
@@ -40,13 +38,5 @@ class Supervised(Surrogate):
         mask = read_mask(self.mask, nodes, "mask").to(data.x.device)
         labels = read_labels(data.y, nodes, mask)
         logits = model(data.x, data.edge_index, data.get("edge_weight"))[mask]
-        classes = logits.size(1) if logits.dim() == 2 and logits.size(1) > 1 else 2
-        check_classes(labels, classes, "labels in the mask", "leave other nodes out of the mask")
-        return {"supervised": negative_log_likelihood(logits, labels)}
-
-
-def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of logits or log-softmax of shape ``(N, C)``, or of one binary logit per node."""
-    if logits.dim() == 1 or logits.size(1) == 1:
-        return F.binary_cross_entropy_with_logits(logits.view(-1), labels.to(logits.dtype))
-    return F.cross_entropy(logits, labels.long())
+        check_classes(labels, number_of_classes(logits), "labels in the mask", "leave other nodes out of the mask")
+        return {"supervised": cross_entropy(logits, labels)}

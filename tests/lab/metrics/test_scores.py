@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmend.errors import GraphMendError
-from graphmend.results.scores import METRICS, predictions, score, scores
+from graphmend.outputs import predictions
+from graphmend.results.scores import METRICS, score, scores
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 1.0, 2.0], [1.0, 0.5, 0.0]])
 Y = torch.tensor([0, 1, 1, 2])

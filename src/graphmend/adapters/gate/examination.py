@@ -12,13 +12,14 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.case import Case
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.observation import observe, probabilities
+from graphmend.cards.observation import observe
 from graphmend.cards.prototypes import Mix
 from graphmend.cards.rows import in_blocks, projected
 from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.model import FrozenGNN
+from graphmend.outputs import probabilities
 
 __all__ = ["Examination", "Reading", "backing", "number_of_flips"]
 

@@ -8,17 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["LOSSES", "class_scores", "margins", "masked_cross_entropy", "tanh_margin"]
+__all__ = ["LOSSES", "margins", "masked_cross_entropy", "tanh_margin"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-def class_scores(logits: Tensor) -> Tensor:
-    """One column per class; a single binary logit ``z`` becomes ``(0, z)``."""
-    if logits.dim() == 2 and logits.size(1) > 1:
-        return logits
-    flat = logits.reshape(-1)
-    return torch.stack([torch.zeros_like(flat), flat], dim=1)
 
 
 def margins(logits: Tensor, labels: Tensor) -> Tensor:

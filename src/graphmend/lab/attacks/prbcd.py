@@ -15,15 +15,13 @@ from torch_geometric.data import Data
 
 from graphmend.errors import check_fields, choose, real_number, require, whole_number
 from graphmend.graph.budget import project, samples, top
-from graphmend.graph.labels import check_classes, read_labels
-from graphmend.graph.masks import read_mask
 from graphmend.lab.attacks.attack import EdgeAttack
-from graphmend.lab.attacks.losses import class_scores
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.attacks.random_block import Block
 from graphmend.lab.attacks.steps import VARIANTS, StepContext, Variant
 from graphmend.lab.attacks.swaps import improved
 from graphmend.lab.attacks.target import Target
+from graphmend.outputs import check_classes, class_scores, read_labels, read_mask
 from graphmend.progress import track
 
 __all__ = ["PRBCD", "selection_criterion"]

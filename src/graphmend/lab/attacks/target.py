@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.errors import UnsupportedLayerError, choose, require
-from graphmend.graph.labels import check_classes, read_labels
-from graphmend.graph.masks import read_mask
-from graphmend.lab.attacks.losses import LOSSES, Loss, class_scores
+from graphmend.lab.attacks.losses import LOSSES, Loss
 from graphmend.lab.attacks.random_block import Block
 from graphmend.model import FrozenGNN
 from graphmend.model.restore import plain
+from graphmend.outputs import check_classes, class_scores, read_labels, read_mask
 
 __all__ = ["Target", "target_of"]
 

@@ -27,7 +27,8 @@ from graphmend.lab.beyond.evidence import evidence, numbers_of
 from graphmend.lab.beyond.methods import card_of
 from graphmend.lab.beyond.sources import Source, model_of
 from graphmend.lab.beyond.targets import Target, targets_of
-from graphmend.results.scores import predictions, score
+from graphmend.outputs import predictions
+from graphmend.results.scores import score
 
 __all__ = ["collect", "read"]
 

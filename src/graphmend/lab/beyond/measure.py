@@ -28,7 +28,8 @@ from graphmend.lab.beyond.methods import card_of, method_for, version_of
 from graphmend.lab.beyond.rows import Row, RowFile, row_path
 from graphmend.lab.beyond.sources import Source, model_of
 from graphmend.lab.beyond.targets import Target, targets_of
-from graphmend.results.scores import predictions, score
+from graphmend.outputs import predictions
+from graphmend.results.scores import score
 from graphmend.results.verdict import Verdict
 
 __all__ = ["measure", "measure_source"]

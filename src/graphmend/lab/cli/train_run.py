@@ -23,12 +23,12 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files.files import check_target
 from graphmend.files.graph_files import load_graph
 from graphmend.files.provenance import provenance
-from graphmend.graph.labels import count_classes
 from graphmend.lab.backbones import build, save_model
 from graphmend.lab.cli.settings import own_settings
 from graphmend.lab.data.registry import load
 from graphmend.lab.data.splits import MASKS, Splits, node_mask
 from graphmend.lab.training import trainer_of
+from graphmend.outputs import count_classes
 from graphmend.results.scores import scores
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.masks import read_mask
 from graphmend.graph.pairs import pair_of
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.attacks.prbcd import PRBCD
+from graphmend.outputs import read_mask
 
 __all__ = ["attack_graph"]
 

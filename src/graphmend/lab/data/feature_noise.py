@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import check_fields, choose, real_number, require, seed_number
 from graphmend.graph.checks import check_features
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import read_mask
 
 __all__ = ["KINDS", "FeatureNoise"]
 

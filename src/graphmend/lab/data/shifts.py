@@ -22,7 +22,7 @@ from graphmend.files.files import Array
 from graphmend.graph.checks import check_features, check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import subgraph, without_edges
-from graphmend.graph.labels import count_classes, read_labels
+from graphmend.outputs import count_classes, read_labels
 
 __all__ = ["SHIFTS", "ColumnShift", "EdgeSubsample", "LabelShift", "MissingColumns"]
 

@@ -13,8 +13,7 @@ from torch_geometric.data import Data
 from graphmend.errors import choose, listed, require
 from graphmend.graph.checks import check_structure
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.labels import read_labels
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import read_labels, read_mask
 from graphmend.results.scores import METRICS
 
 __all__ = ["TASKS", "Splits", "masked", "node_labels", "node_mask"]

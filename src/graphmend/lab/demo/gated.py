@@ -12,9 +12,10 @@ from torch_geometric.data import Data
 from graphmend.adapters.gate import Gate
 from graphmend.cards import card
 from graphmend.lab.data import Scenario, node_mask
+from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.questions import poll
-from graphmend.results.scores import predictions, score
+from graphmend.results.scores import score
 
 QUESTIONS = 25
 """Labels the gate may ask for per graph; it stops as soon as they settle the matter."""

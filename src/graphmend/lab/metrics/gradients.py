@@ -13,13 +13,11 @@ from graphmend.errors import one_of, seed_number
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
-from graphmend.graph.labels import read_labels
-from graphmend.graph.masks import read_mask
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.model import FrozenGNN
 from graphmend.model.restore import private
+from graphmend.outputs import cross_entropy, read_labels, read_mask
 from graphmend.surrogates import Surrogate, surrogate_of
-from graphmend.surrogates.supervised import negative_log_likelihood
 
 __all__ = ["gradient_correlation"]
 
@@ -75,7 +73,7 @@ def gradient_correlation(
         loss = loss.prepare(frozen, data, seed)
         generator = torch.Generator(device=device).manual_seed(seed)
         logits = frozen(graph.x, graph.edge_index, graph.get("edge_weight"))
-        test = _gradient(negative_log_likelihood(logits[counted], labels), variables)
+        test = _gradient(cross_entropy(logits[counted], labels), variables)
         return _cosine(test, _gradient(loss(frozen, graph, generator), variables))
 
 

@@ -10,9 +10,9 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.graph.checks import check_graph
-from graphmend.graph.masks import read_mask
 from graphmend.model import FrozenGNN
 from graphmend.model.restore import private
+from graphmend.outputs import read_mask
 from graphmend.results.scores import score
 
 __all__ = ["transfer"]

@@ -29,6 +29,7 @@ from graphmend.errors import (
 from graphmend.lab.data.splits import Splits, node_labels, node_mask
 from graphmend.model.failures import failures_named
 from graphmend.model.restore import untouched_rng
+from graphmend.outputs import has_one_logit
 from graphmend.progress import track
 from graphmend.results.scores import score
 
@@ -144,7 +145,7 @@ def risk(logits: Tensor, y: Tensor, task: str, weights: Tensor | None = None) ->
         weights: How much the loss of each node counts, with a mean of about 1; the same for all when ``None``.
     """
     require(y.numel() > 0, "a training graph has no node to train on; pass a mask that selects at least one node")
-    single = logits.dim() == 1 or logits.size(1) == 1
+    single = has_one_logit(logits)
     classes = 2 if single or task == "binary" else logits.size(1)
     low, high = y.min().item(), y.max().item()
     require(

@@ -14,7 +14,7 @@ from graphmend.lab.bench.workspace import Workspace
 from graphmend.lab.data.splits import node_mask
 from graphmend.lab.metrics import gradient_correlation
 from graphmend.model import FrozenGNN
-from graphmend.surrogates.supervised import negative_log_likelihood
+from graphmend.outputs import cross_entropy
 
 __all__ = ["correlation"]
 
@@ -40,7 +40,7 @@ def correlation(run: Run, workspace: Workspace) -> dict[str, Any]:
         with FrozenGNN(model, data, seed=seed) as frozen:
             loss = surrogate(frozen, here, generator)
             (x.grad,) = torch.autograd.grad(loss, [x])
-            test = negative_log_likelihood(frozen(x.detach(), data.edge_index)[counted], y[counted])
+            test = cross_entropy(frozen(x.detach(), data.edge_index)[counted], y[counted])
         now = _with_features(data, x.detach())
         rho = gradient_correlation(model, now, surrogate, y, counted, seed=seed + step)
         for name, value in (("surrogate", loss.item()), ("test", test.item()), ("rho", rho)):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmend import GraphMendError
-from graphmend.graph.masks import read_mask
+from graphmend.outputs import read_mask
 from support.graphs import DEVICES
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmend import GraphMendError
-from graphmend.graph.labels import check_classes, count_classes, read_labels
+from graphmend.outputs import check_classes, count_classes, read_labels
 
 LABELS = torch.tensor([2, 0, 1, 2])
 
