@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_presence_multiplies_the_graphs_own_weights(style: Callable[[], nn.Modul
 
 
 def test_a_pyg_sequential_gets_the_arguments_it_declares() -> None:
+    random.seed()  # PyG names a file after a random number, and tests in other processes begin with the same ones
     model = seeded(
         lambda: pyg.Sequential(
             "x, edge_index, edge_weight",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -191,6 +192,7 @@ class TwoConvs(nn.Module):
 
 
 def pyg_sequential() -> nn.Module:
+    random.seed()  # PyG names a file after a random number, and tests in other processes begin with the same ones
     model: nn.Module = pyg.Sequential(
         "x, edge_index",
         [

@@ -21,6 +21,7 @@ from graphmend.files.files import first_line, read_header, read_safetensors, wri
 from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
+from graphmend.outputs import FLOATS
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
@@ -282,7 +283,7 @@ class SourceCard:
         }
         tensors = self.parts()[0]
         wrong = [name for name, shape in shapes.items() if tuple(tensors[name].shape) != shape]
-        wrong += [name for name, value in tensors.items() if not value.is_floating_point() or value.numel() == 0]
+        wrong += [name for name, value in tensors.items() if value.dtype not in FLOATS or value.numel() == 0]
         least = {"temperature": 0.0, "nodes": 0, "noise_nodes": 0}
         return wrong + [name for name, value in least.items() if not getattr(self, name) > value]
 
