@@ -14,7 +14,7 @@ settings.register_profile(
 settings.load_profile("graphmend")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """For graphs of ten nodes: there a second thread only waits, for long on a busy machine."""
     threads = torch.get_num_threads()

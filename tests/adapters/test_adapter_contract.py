@@ -35,8 +35,6 @@ from support.adapter_cases import (
 from support.adapter_cases import make_graph as make_plain_graph
 from support.untouched import Boom, assert_same, generator_states, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TheirOwn:
     """An adapter with nothing but what the contract asks for."""

@@ -22,8 +22,6 @@ from support import sample_models
 from support.graphs import rng, undirected
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, HID, OUT = 120, 12, 8, 3
 
 

@@ -25,8 +25,6 @@ from support.sample_models import make_graph as sample_graph
 from support.sample_models import seeded as sample_seeded
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, HID, OUT = 90, 10, 6, 3
 
 

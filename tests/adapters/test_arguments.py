@@ -15,8 +15,6 @@ from graphmend import FrozenGNN, Gate, GraphMendError, GTrans, Identity, card, m
 from graphmend.adapters import ADAPTERS, Align, Reweight
 from support.adapter_cases import make_graph, make_model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SEEDED: dict[str, Callable[[Any], Any]] = {
     "adapter": lambda seed: Identity()(make_model(), make_graph(), seed=seed),
     "frozen": lambda seed: FrozenGNN(make_model(), make_graph(), seed=seed),

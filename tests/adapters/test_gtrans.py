@@ -19,8 +19,6 @@ from graphmend.surrogates import Backbone, Contrastive, Surrogate
 from graphmend.transforms import DropEdge
 from support.adapter_cases import N, PerStep, assert_same_result, make_graph, make_model, pairs_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Reference(NamedTuple):
     losses: list[float]

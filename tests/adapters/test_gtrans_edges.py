@@ -17,8 +17,6 @@ from graphmend import FrozenGNN, GraphMendError, GTrans
 from graphmend.surrogates import Backbone, Contrastive
 from support.adapter_cases import N, PerStep, gone, make_graph, make_model, num_pairs, pairs_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_the_score_of_the_unchanged_edges_can_be_repeated() -> None:
     model, data = make_model(), make_graph()

@@ -30,8 +30,6 @@ from support.adapter_cases import (
 )
 from support.untouched import Boom, assert_same, generator_states, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("end", ["success", "surrogate", "scoring", "interrupt", "callback", "callback interrupt"])
 def test_model_graph_and_generators_are_untouched(end: str) -> None:

@@ -11,8 +11,6 @@ from graphmend import GTrans, Limits
 from graphmend.surrogates import Backbone, Contrastive, Supervised
 from support.adapter_cases import IN, N, PerStep, assert_same_result, gone, make_graph, make_model, pairs_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_frozen_edges_stay() -> None:
     data = make_graph()

@@ -21,8 +21,6 @@ from support.adapter_cases import HID, IN, OUT, N, assert_close_results, make_gr
 from support.graphs import DEVICES
 from support.sample_models import SEES_ALL_NODES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 STOCK: dict[str, Callable[[], nn.Module]] = {
     "PyG GCN": lambda: pyg.GCN(IN, HID, 2, OUT),
     "PyG GraphSAGE": lambda: pyg.GraphSAGE(IN, HID, 2, OUT),

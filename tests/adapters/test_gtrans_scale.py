@@ -18,8 +18,6 @@ from graphmend.surrogates import Supervised
 from support.adapter_cases import HID, IN, OUT, N, assert_close_results, loss_of_logits, make_graph, make_model
 from support.graphs import rng
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "GCN": lambda: GCN(IN, HID, OUT),
     "SAGE": lambda: SAGE(IN, HID, OUT, batch_norm=True),

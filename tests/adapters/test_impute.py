@@ -21,8 +21,6 @@ from graphmend.cards import SourceCard, card, rows
 from support.graphs import directed, rng, undirected
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, OUT = 200, 20, 3
 
 

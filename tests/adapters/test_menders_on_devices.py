@@ -18,8 +18,6 @@ from graphmend.surrogates import Moments
 from support.adapter_cases import IN, OUT, make_graph, make_model
 from support.graphs import DEVICES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODELS = {
     "ours": lambda: GCN(IN, 8, OUT, batch_norm=True),
     "stock": lambda: pyg.GraphSAGE(IN, 8, num_layers=2, out_channels=OUT, norm="BatchNorm", dropout=0.5),

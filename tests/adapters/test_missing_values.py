@@ -29,8 +29,6 @@ from graphmend.results.patch import as_bits
 from support.graphs import directed, rng, undirected
 from support.untouched import Boom, assert_same, generator_states, snapshot
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, OUT = 60, 6, 3
 NAN = math.nan
 

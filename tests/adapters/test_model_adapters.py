@@ -16,8 +16,6 @@ from graphmend.surrogates import Entropy, Supervised
 from graphmend.transforms import Jaccard
 from support.adapter_cases import HID, IN, OUT, N, make_graph, make_model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def with_batch_norm() -> nn.Module:
     model = make_model(make=lambda: GCN(IN, HID, OUT, batch_norm=True, dropout=0.5)).eval()

@@ -21,8 +21,6 @@ from support.graphs import directed, rng
 from support.slow_edges import slow_fits
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, HID, OUT = 150, 16, 8, 3
 
 

@@ -25,8 +25,6 @@ from support.graphs import dense, dense_norm, rng
 from support.sample_models import ByAttr, ByData, ByOptionalWeight, TakesData
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, HID, OUT = 90, 5, 8, 3
 
 

@@ -16,7 +16,6 @@ from graphmend.lab.data.feature_noise import FeatureNoise
 from graphmend.lab.training import ERM
 from graphmend.results.adaptation import Adaptation
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 8
 
 

@@ -24,8 +24,6 @@ from graphmend.results.verdict import Verdict
 from support.adapter_cases import HID, IN, OUT, N, assert_same_result, make_graph, make_model
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @dataclass(frozen=True)
 class Edit(Adapter):

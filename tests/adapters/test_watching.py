@@ -13,8 +13,6 @@ from graphmend.results.history import Step
 from support.adapter_cases import assert_same_result, make_graph, make_model
 from support.untouched import Boom
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_the_callback_sees_every_step_when_it_is_done() -> None:
     seen: list[Step] = []

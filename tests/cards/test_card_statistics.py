@@ -19,8 +19,6 @@ from graphmend.cards.rows import ROW_STATISTICS, in_blocks, quantiles, row_stati
 from graphmend.outputs import probabilities
 from support.graphs import directed, rng
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def matrix(n: int = 11, width: int = 4, seed: int = 0) -> Tensor:
     return 2 * torch.randn(n, width, generator=rng(seed), dtype=torch.float64) + 0.7

@@ -14,8 +14,6 @@ from graphmend.cards.rows import PROJECTED
 from support.graphs import DEVICES, directed, rng, undirected
 from support.slow_edges import slow_fits, slow_percentile, slow_views
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N = 12
 
 

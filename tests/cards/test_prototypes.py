@@ -11,8 +11,6 @@ from graphmend.cards.prototypes import FEWEST_CENTRES, FEWEST_HELD_OUT, Prototyp
 from graphmend.cards.rows import in_blocks
 from support.graphs import rng
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def rows(n: int = 300, width: int = 4) -> Tensor:
     return torch.randn(n, width, generator=rng(), dtype=torch.float64)

@@ -44,8 +44,6 @@ from support.sample_models import (
 from support.slow_edges import slow_fits, slow_views
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, OUT = 40, 5, 3
 
 

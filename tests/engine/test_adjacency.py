@@ -15,8 +15,6 @@ from graphmend.engine.ops import Pattern
 from support.graphs import dense, directed, rng
 from support.sparse_patterns import PATTERNS, N, close, devices, features, patterns, patterns_with_edges, values_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def entries(pattern: Pattern) -> list[tuple[int, int]]:
     return list(zip(pattern.row.tolist(), pattern.col.tolist(), strict=True))

@@ -13,8 +13,6 @@ from graphmend.engine.attention import attend
 from support.graphs import directed, rng, undirected
 from support.sparse_patterns import devices, dtypes, halves
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 HUB = torch.stack([torch.arange(1, 301), torch.zeros(300, dtype=torch.long)])
 GRAPHS = {
     "directed": (directed(9), 9),

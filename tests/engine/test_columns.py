@@ -11,8 +11,6 @@ from graphmend.engine.tuning import CACHED_NUMBERS, STEP_NUMBERS
 from support.graphs import rng
 from support.sparse_patterns import devices, dtypes
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def expected(x: Tensor) -> Tensor:
     """With all rows at once, in double precision, about the exact mean."""

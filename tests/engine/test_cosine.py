@@ -11,8 +11,6 @@ from graphmend.engine.cosine import mean_cosines
 from support.graphs import rng
 from support.sparse_patterns import devices, dtypes, halves
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def matrices(number: int, rows: int = 7, width: int = 5) -> list[Tensor]:
     return [torch.randn(rows, width, generator=rng(seed), dtype=torch.float64) for seed in range(number)]

@@ -36,8 +36,6 @@ from support.tiny import (
     tiny_graph,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @dataclass
 class Run:

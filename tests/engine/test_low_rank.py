@@ -43,8 +43,6 @@ from support.sample_models import (
     seeded,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 RANK = 3
 
 

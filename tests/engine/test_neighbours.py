@@ -32,9 +32,6 @@ from support.sparse_patterns import (
     weights_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # ---------------------------------------------------------------- spmm
 
 

@@ -37,8 +37,6 @@ from support.sparse_patterns import (
     weights_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def pattern_of(edge_index: Tensor, nodes: int = N, device: str = "cpu") -> tuple[Pattern, Tensor]:
     """The pattern, and the order that brings the values of edges into that of its entries."""

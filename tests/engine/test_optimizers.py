@@ -12,7 +12,6 @@ from graphmend.engine.tuning import STEP_NUMBERS
 from support.graphs import rng
 from support.sparse_patterns import devices, dtypes
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 LARGE = (3 * STEP_NUMBERS["cpu"] // 1000 + 7, 1000)  # more than three blocks of rows
 
 

@@ -30,7 +30,6 @@ from support.sparse_patterns import (
     weights_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 COEFFICIENTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
 

@@ -24,8 +24,6 @@ from support.tiny import (
     tiny_graph,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def generator_states(device: str) -> list[Tensor]:
     return [torch.get_rng_state()] + ([torch.cuda.get_rng_state()] if device == "cuda" else [])

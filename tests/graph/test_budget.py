@@ -18,8 +18,6 @@ from graphmend.graph.budget import bernoulli, by_sorting, check_budget, project,
 from support.graphs import DEVICES, rng
 from support.processes import run_python
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 Vector = list[float]
 
 

@@ -17,8 +17,6 @@ from graphmend.graph.checks import check_graph, check_no_duplicates, is_finite
 from graphmend.lab.backbones import GCN
 from support.graphs import labelled
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def changed(**values: Any) -> Callable[[], Any]:
     """A good graph with other attributes."""

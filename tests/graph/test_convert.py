@@ -25,8 +25,6 @@ from graphmend.lab.data.random_edges import RandomEdges
 from graphmend.transforms import DropEdge, Jaccard, Subgraph
 from support.graphs import dense, directed, labelled, rng
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N = 20
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "coo": lambda matrix: matrix,

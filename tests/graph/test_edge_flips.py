@@ -21,8 +21,6 @@ from graphmend.lab.backbones import GCN
 from graphmend.model import FrozenGNN
 from support.graphs import dense, dense_norm, directed, rng, undirected
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N = 9
 GRAPHS: dict[str, tuple[Tensor, dict[str, Any]]] = {
     "undirected": (undirected(N), {}),

@@ -16,8 +16,6 @@ from graphmend.graph.limits import MASKS, Limits
 from graphmend.lab.backbones import GCN
 from support.graphs import DEVICES, rng, undirected
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, COLUMNS = 9, 4
 
 

@@ -44,9 +44,6 @@ from support.sample_models import (
     seeded,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 STYLES = [ByWeight, ByOptionalWeight, ByAttr, ByData, ByDataAndMore, Swapped, KeywordsOnly, OtherNames]
 
 
@@ -124,7 +121,8 @@ def test_edge_attributes_a_stock_model_cannot_take_are_left_out(name: str) -> No
 
 def test_leaving_out_edge_attributes_is_said(caplog: pytest.LogCaptureFixture) -> None:
     model = seeded(lambda: basic("GATv2", num_layers=2))
-    FrozenGNN(model, make_graph(edge_attr=edge_values(4))).__enter__()
+    with FrozenGNN(model, make_graph(edge_attr=edge_values(4))):
+        pass
     assert "called without edge_attr" in caplog.text
 
 

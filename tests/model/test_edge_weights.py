@@ -41,8 +41,6 @@ from support.sample_models import (
     way_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def transformer(i: int, o: int) -> nn.Module:
     made: nn.Module = pyg.TransformerConv(i, o, heads=2, concat=False)

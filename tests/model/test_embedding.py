@@ -39,8 +39,6 @@ from support.sample_models import (
     seeded,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def propagation(edge_index: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The dense symmetric GCN normalisation."""

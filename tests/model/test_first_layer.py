@@ -35,8 +35,6 @@ from support.sample_models import (
 )
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def first_layer(model: nn.Module, data: Data) -> Tensor:
     with FrozenGNN(model, data) as frozen:

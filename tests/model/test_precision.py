@@ -18,8 +18,6 @@ from graphmend.model.edge_weights import filtered, patched
 from support.sample_models import HID, IN, OUT, Custom, TwoConvs, basic, make_graph, seeded
 from support.untouched import assert_same, generator_states, snapshot
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 HALVES = [torch.float16, torch.bfloat16]
 NAMES = ["GCN", "GraphSAGE", "GAT", "GATv2", "GIN"]
 

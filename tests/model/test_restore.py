@@ -21,8 +21,6 @@ from graphmend.model.restore import private
 from support.sample_models import HID, IN, OUT, ByWeight, Custom, N, TwoConvs, edge_values, make_graph, seeded
 from support.untouched import Boom, assert_same, generator_states, snapshot
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Untidy(nn.Module):
     """Does everything to itself that a forward can do."""

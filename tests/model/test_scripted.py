@@ -17,7 +17,6 @@ from support.sample_models import HID, IN, OUT, TwoConvs, make_graph, seeded
 from support.untouched import assert_same, generator_states
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]

@@ -41,8 +41,6 @@ from support.sample_models import (
     seeded,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 STOCK = ("GCN", "GraphSAGE", "GAT", "GATv2", "GIN")
 ALIKE: dict[str, Callable[[], nn.Module]] = {
     **{name: lambda name=name: build(name, IN, HID, OUT) for name in BACKBONES if name not in SEES_ALL_NODES},

@@ -15,8 +15,6 @@ from graphmend import FrozenGNN, GTrans, UnsupportedLayerError
 from graphmend.graph.edits import without_edges
 from support.sample_models import HID, IN, OUT, make_graph, seeded
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Between(nn.Module):
     """A layer between two linear maps, for graphs without edge weights."""

@@ -21,8 +21,6 @@ from graphmend.adapters import Align
 from support.sample_models import HID, IN, OUT, TwoConvs, Wrapped, make_graph, seeded
 from support.untouched import assert_same, generator_states, snapshot
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ROUNDS = 20
 JOBS: list[Callable[[nn.Module, Data], Adaptation]] = [
     GTrans(steps=2, budget=3, feature_steps=1, num_samples=1),

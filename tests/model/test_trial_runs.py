@@ -18,7 +18,6 @@ from graphmend.lab.backbones import GCN
 from graphmend.model.edge_weights import filtered, patched, patched_plainly
 from support.graphs import rng, undirected
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 N, WIDTH = 30, 12
 
 

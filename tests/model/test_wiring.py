@@ -23,8 +23,6 @@ from graphmend.transforms import DropEdge, DropNode
 from support.graphs import rng, undirected
 from support.sample_models import HID, IN, OUT, SEES_ALL_NODES, ByWeight, Custom, TakesData, TwoConvs, basic, seeded
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 STEPS, SAMPLES = 10, 5
 ADAPTER = GTrans(steps=STEPS, num_samples=SAMPLES, lr_edge=0.5, budget=0.2)
 

@@ -21,8 +21,6 @@ from graphmend.surrogates.view_learner import ViewLearner
 from support.graphs import directed, rng
 from support.surrogate_cases import N, graph, model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def fitted(net: torch.nn.Module, **options: float) -> ADGCL:
     return ADGCL(**{"steps": 5, **options}).prepare(net, graph())  # type: ignore[arg-type]

@@ -17,8 +17,6 @@ from graphmend.transforms import VIEWS, DropEdge, DropNode, Shuffle, view_of
 from support.graphs import dense, dense_norm, rng
 from support.surrogate_cases import IN, N, graph, model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def mean_cosine_distance(u: np.ndarray, v: np.ndarray) -> float:
     """Node by node, with the released code's 1e-15."""

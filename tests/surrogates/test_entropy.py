@@ -13,8 +13,6 @@ from graphmend.surrogates import Entropy
 from support.graphs import rng
 from support.surrogate_cases import OUT, N, graph, model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Fixed(nn.Module):
     """Returns what it was given."""

@@ -14,8 +14,6 @@ from graphmend.errors import GraphMendError
 from graphmend.surrogates.info_nce import info_nce
 from support.graphs import rng
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def rows(nodes: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(nodes, 4, generator=rng(seed), dtype=torch.float64).to(dtype)

@@ -17,8 +17,6 @@ from graphmend.surrogates import Moments
 from support.graphs import dense, dense_norm
 from support.surrogate_cases import IN, OUT, graph, model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def shifted(data: Data) -> Data:
     out = copy.copy(data)

@@ -14,8 +14,6 @@ from graphmend.surrogates import Reconstruction
 from support.graphs import rng
 from support.surrogate_cases import N, graph, model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def slow(z: np.ndarray, edge_index: Tensor, weight: list[float]) -> float:
     """Edge by edge; a zero row has the cosine 0 with every other one."""

@@ -16,8 +16,6 @@ from support.graphs import dense, dense_norm, rng
 from support.surrogate_cases import IN, N, graph, model
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def training_graph() -> Data:
     data = graph()

@@ -15,8 +15,6 @@ from graphmend.surrogates import Supervised
 from support.graphs import rng
 from support.surrogate_cases import OUT, N, graph, model, some
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Fixed(nn.Module):
     """Returns what it was given."""

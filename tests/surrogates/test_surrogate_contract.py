@@ -32,8 +32,6 @@ from support.graphs import rng, undirected
 from support.sample_models import basic, seeded
 from support.untouched import assert_same, generator_states, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, IN, HID, OUT = 12, 5, 8, 3
 
 

@@ -18,9 +18,6 @@ from graphmend.transforms import DropEdge, DropNode, Shuffle
 from support.graphs import rng
 from support.surrogate_cases import IN, OUT, N, graph, model, some
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # ---------------------------------------------------------------- sums
 
 

@@ -14,8 +14,6 @@ from graphmend.lab.backbones import GCN, save_model
 from graphmend.surrogates import SURROGATES
 from support.graphs import labelled
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def arguments(folder: Path, surrogate: str) -> list[str]:
     save_model(GCN(5, 8, 3), folder / "model.safetensors")

@@ -17,8 +17,6 @@ from support.gate_cases import ATTACKED, attacked, reading_circles
 from support.graphs import rng
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @functools.cache
 def defence() -> Defence:

@@ -35,8 +35,6 @@ from support.gate_cases import (
 from support.graphs import rng
 from support.untouched import assert_same, state_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 carded = pytest.mark.parametrize("with_card", [True, False], ids=["card", "blind"])
 models = pytest.mark.parametrize("name", MODELS)
 

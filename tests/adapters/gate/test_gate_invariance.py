@@ -18,8 +18,6 @@ from support.adapter_cases import assert_same_result
 from support.gate_cases import IN, N, card_of, moved, planted, trained, with_bad_rows, with_features, with_other_classes
 from support.graphs import rng
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 GRAPHS: dict[str, Callable[[], Data]] = {
     "fresh": lambda: planted(1),
     "moved": lambda: moved(planted(1)),

@@ -27,8 +27,6 @@ from support.gate_cases import (
     with_other_classes,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def applied() -> tuple[Adaptation, Data]:
     """The gate aligned, and would not have needed to ask."""

@@ -17,8 +17,6 @@ from graphmend.adapters.gate.examination import Examination
 from graphmend.adapters.gate.signs import AddedEdges, BrokenRows, Repair, ShiftedFeatures
 from support.gate_cases import card_of, moved, planted, trained, with_bad_rows
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TABLES: dict[type, tuple[Check, ...]] = {
     Examination: COLUMNS,
     BrokenRows: ROWS[0] + ROWS[1],

@@ -27,8 +27,6 @@ from support.gate_cases import CLASSES, IN, fitted, moved, planted, with_bad_row
 from support.graphs import rng
 from support.sample_models import TwoConvs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 HIDDEN = 8
 CLOSE = 1e-6  # float64, in which sums in another order differ by 1e-15 and an alignment by somewhat more
 HALF = 1e-3  # what is kept in half precision may be rounded to the other side
