@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from typer.testing import CliRunner
 
 from graphmend import FrozenGNN, GTrans
 from graphmend.cards import card
-from graphmend.lab.backbones import BACKBONES, build
+from graphmend.cli import app
+from graphmend.files.graph_files import save_graph
+from graphmend.lab.backbones import BACKBONES, GCN, save_model
 from graphmend.surrogates import (
     ADGCL,
     SLAPS,
@@ -28,11 +33,10 @@ from graphmend.surrogates import (
     surrogate_of,
 )
 from graphmend.transforms import VIEWS, view_of
-from support.graphs import rng, undirected
+from support.graphs import labelled, rng
 from support.sample_models import basic, seeded
-from support.untouched import assert_same, generator_states, state_of
-
-N, IN, HID, OUT = 12, 5, 8, 3
+from support.surrogate_cases import graph, model, some, training_graph, weights
+from support.untouched import assert_same, state_of
 
 
 def entropy(model: Any, data: Data) -> Tensor:
@@ -48,10 +52,6 @@ def smoothness(model: Any, data: Data) -> Tensor:
     return (weight * (z[source] - z[target]).square().sum(-1)).mean() + 0.1 * data.x.square().mean()
 
 
-def known() -> Tensor:
-    return torch.arange(N) % 2 == 0
-
-
 CASES: dict[str, Callable[[], Surrogate]] = {
     **SURROGATES,
     **{f"contrastive, {name}": lambda name=name: Contrastive(view_of(name)) for name in VIEWS},
@@ -60,10 +60,10 @@ CASES: dict[str, Callable[[], Surrogate]] = {
     "slaps": lambda: SLAPS.fit(training_graph(), epochs=10),
     "slaps as released": lambda: SLAPS.fit(training_graph(), epochs=10, denoise=False),
     "sum with adgcl": lambda: 0.1 * ADGCL(steps=3, batch_size=5) + Contrastive(),
-    "supervised": lambda: Supervised(known()),
+    "supervised": lambda: Supervised(some()),
     "scaled": lambda: 0.3 * Contrastive(),
-    "sum": lambda: Supervised(known()) + 0.01 * Contrastive(),
-    "sum of sums": lambda: 2.0 * (Contrastive() + surrogate_of(entropy)) + Supervised(~known()) * 0.5,
+    "sum": lambda: Supervised(some()) + 0.01 * Contrastive(),
+    "sum of sums": lambda: 2.0 * (Contrastive() + surrogate_of(entropy)) + Supervised(~some()) * 0.5,
     "function": lambda: surrogate_of(entropy),
     "lambda": lambda: surrogate_of(lambda m, d: m.embed(d.x, d.edge_index, d.edge_weight).square().mean()),
     "function of the features": lambda: surrogate_of(smoothness),
@@ -81,41 +81,30 @@ def made(name: str, net: nn.Module) -> Surrogate:
     return (OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()).prepare(net, graph())  # type: ignore[arg-type]
 
 
+def weighted_graph(dtype: torch.dtype = torch.float64) -> Data:
+    """Without weights of 0, around which a random walk changes its way."""
+    data = graph(dtype)
+    data.edge_weight = weights(data).clamp(min=0.2)
+    return data
+
+
 @contextmanager
-def shown(name: str, net: nn.Module, data: Data) -> Iterator[Any]:
+def shown(net: nn.Module, data: Data, frozen: bool) -> Iterator[Any]:
     """The model itself, or a frozen one; there, presences come on top of a graph's own weights."""
-    if name not in OF_A_MODEL:
+    if not frozen:
         yield net
         return
     plain = copy.copy(data)
     del plain.edge_weight
-    with FrozenGNN(net, plain) as frozen:
-        yield frozen
-
-
-def graph(dtype: torch.dtype = torch.float64) -> Data:
-    edge_index = undirected(N, 1, density=0.3)
-    x = torch.randn(N, IN, generator=rng(), dtype=torch.float64).to(dtype)
-    weight = (0.2 + 0.8 * torch.rand(edge_index.size(1), generator=rng(3), dtype=torch.float64)).to(dtype)
-    return Data(x=x, edge_index=edge_index, edge_weight=weight, y=torch.arange(N) % OUT)
-
-
-def training_graph() -> Data:
-    """Another one, on which representations have other moments."""
-    data = graph()
-    return Data(x=data.x.flip(0) * 1.5 + 0.4, edge_index=data.edge_index)
-
-
-def model(name: str = "gcn") -> nn.Module:
-    torch.manual_seed(0)
-    return build(name, IN, HID, OUT).double().eval().requires_grad_(False)
+    with FrozenGNN(net, plain) as wrapped:
+        yield wrapped
 
 
 @surrogates
 def test_it_is_a_pure_function_of_its_arguments(name: str) -> None:
-    net, data = model(), graph()
+    net, data = model(), weighted_graph()
     surrogate = made(name, net)
-    with shown(name, net, data) as of:
+    with shown(net, data, name in OF_A_MODEL) as of:
         before, generator = state_of(net, data), rng(5)
         terms = surrogate.terms(of, data, generator)
         drawn = generator.get_state()
@@ -132,29 +121,17 @@ def test_it_is_a_pure_function_of_its_arguments(name: str) -> None:
 
 @surrogates
 def test_to_prepare_it_leaves_everything_as_it_was_and_depends_on_the_seed_alone(name: str) -> None:
-    net, data = model(), graph()
+    net, data = model(), weighted_graph()
     surrogate = OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
     before = state_of(net, data)
     ready = surrogate.prepare(net, data, seed=3)  # type: ignore[arg-type]
     assert_same(before, state_of(net, data))
     torch.manual_seed(99)
     again = surrogate.prepare(net, data, seed=3)  # type: ignore[arg-type]
-    with shown(name, net, data) as of:
+    with shown(net, data, name in OF_A_MODEL) as of:
         assert torch.equal(ready(of, data, rng(1)), again(of, data, rng(1)))
         twice = ready.prepare(of, data, seed=4)
         assert torch.equal(ready(of, data, rng(1)), twice(of, data, rng(1))), "what is prepared stays so"
-
-
-@surrogates
-def test_it_draws_from_its_generator_alone(name: str) -> None:
-    net, data = model(), graph()
-    surrogate = made(name, net)
-    with shown(name, net, data) as of:
-        before = generator_states()
-        first = surrogate(of, data, rng(1))
-        assert_same(before, generator_states())
-        torch.manual_seed(99)
-        assert torch.equal(surrogate(of, data, rng(1)), first)
 
 
 @surrogates
@@ -162,25 +139,29 @@ def test_it_draws_from_its_generator_alone(name: str) -> None:
 def test_gradients_equal_finite_differences(name: str, frozen: bool) -> None:
     if name in OF_A_MODEL and not frozen:
         pytest.skip(f"{name} looks into a frozen model")
-    net, data = model("gpr"), graph()
+    net, data = model("sage" if name in OF_A_MODEL else "gpr"), weighted_graph()
     surrogate = made(name, net)
+    with shown(net, data, frozen) as of:
 
-    def check(of: Any) -> bool:
         def loss(x: Tensor, weight: Tensor) -> Tensor:
             changed = copy.copy(data)
             changed.x, changed.edge_weight = x, weight
             return surrogate(of, changed, rng(1))
 
-        x, weight = (tensor.clone().requires_grad_() for tensor in (data.x, data.edge_weight))
-        return torch.autograd.gradcheck(loss, (x, weight))
+        assert torch.autograd.gradcheck(loss, [t.clone().requires_grad_() for t in (data.x, data.edge_weight)])
 
-    if frozen:
-        plain = copy.copy(data)
-        del plain.edge_weight  # presences come on top of a graph's own weights
-        with FrozenGNN(net, plain) as wrapped:
-            assert check(wrapped)
-    else:
-        assert check(net)
+
+@surrogates
+def test_features_of_zeros_have_a_finite_loss_and_gradient(name: str) -> None:
+    net, data = model(), weighted_graph()
+    surrogate = made(name, net)
+    with shown(net, data, name in OF_A_MODEL) as of:
+        surrogate(of, data, rng(1))  # a first layer cannot be found on features of zeros
+        data.x = torch.zeros_like(data.x)
+        given = [t.requires_grad_() for t in (data.x, data.edge_weight)]
+        loss = surrogate(of, data, rng(1))
+        for tensor in (loss, *torch.autograd.grad(loss, given, allow_unused=True)):
+            assert tensor is None or bool(tensor.isfinite().all())
 
 
 @surrogates
@@ -188,7 +169,6 @@ def test_gradients_equal_finite_differences(name: str, frozen: bool) -> None:
 def test_it_runs_with_shared_features_and_agrees_with_the_plain_way(name: str, kind: str) -> None:
     net = model(kind) if kind in BACKBONES else seeded(lambda: basic(kind, num_layers=2), torch.float64)
     data = graph()
-    del data.edge_weight
     surrogate = OF_A_MODEL[name](net) if name in OF_A_MODEL else CASES[name]()
     adapter = GTrans(surrogate, steps=6, feature_steps=2, lr_feature=0.02, lr_edge=0.3, budget=3)
     fast, plain = (adapter(net, data, mode=mode) for mode in ("auto", "eager"))
@@ -204,10 +184,10 @@ def test_it_runs_with_shared_features_and_agrees_with_the_plain_way(name: str, k
 
 @surrogates
 def test_single_precision(name: str) -> None:
-    net, data, surrogate = model().float(), graph(torch.float32), made(name, model())
-    with shown(name, model(), graph()) as of:
-        double = surrogate(of, graph(), rng(1))
-    with shown(name, net, data) as of:
+    net, data, surrogate = model().float(), weighted_graph(torch.float32), made(name, model())
+    with shown(model(), weighted_graph(), name in OF_A_MODEL) as of:
+        double = surrogate(of, weighted_graph(), rng(1))
+    with shown(net, data, name in OF_A_MODEL) as of:
         single = surrogate(of, data, rng(1))
     assert single.dtype == torch.float32
     assert float(single) == pytest.approx(float(double), rel=1e-4, abs=1e-5)
@@ -225,6 +205,17 @@ def test_its_signature_says_what_runs_but_not_with_which_numbers(name: str) -> N
 
 
 @pytest.mark.parametrize("name", SURROGATES)
-def test_those_of_the_registry_are_made_by_name(name: str) -> None:
+@pytest.mark.parametrize("labels", [False, True], ids=["alone", "beside labels"])
+def test_those_of_the_registry_are_made_by_name(name: str, labels: bool, tmp_path: Path) -> None:
+    """In Python and on the command line."""
     assert type(surrogate_of(name)) is SURROGATES[name]
-    assert GTrans(name, steps=1)(model(), graph()).reason is None
+    save_model(GCN(5, 8, 3), tmp_path / "model.safetensors")
+    save_graph(tmp_path / "graph.npz", labelled())
+    files = ["--model", str(tmp_path / "model.safetensors"), "--graph", str(tmp_path / "graph.npz")]
+    more = [*(["--label-mask", "train_mask"] if labels else []), "--steps", "3", "--json"]
+    out = ["--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, ["mend", *files, *out, "--adapter", "gtrans", "--surrogate", name, *more])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)[0]
+    assert len(report["history"]) == 3 and report["reason"] is None
+    assert ("supervised" in report["history"][0]["terms"]) == labels
