@@ -15,8 +15,8 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphmend.lab.backbones import GAT, GCN, GPR, SAGE
 from graphmend.lab.data import load
-from graphmend.lab.data.edges import undirected
 from graphmend.lab.data.generated.csbm import Blocks, block_edges, block_features
+from graphmend.lab.data.readers.arrays import undirected
 
 SETS = {
     "cora": "cora",

@@ -14,8 +14,7 @@ from graphmend import GraphMendError, GTrans, Mend, card, mend
 from graphmend.lab.attacks import GRBCD, PRBCD
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import SHIFTS
-from graphmend.lab.data.feature_noise import FeatureNoise
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 from graphmend.transforms import VIEWS, DropEdge, Jaccard
 from support.graphs import labelled
 from support.untouched import assert_same, generator_states, state_of

@@ -17,7 +17,7 @@ from graphmend.errors import GraphMendError
 from graphmend.lab.attacks import ATTACKS, EdgeAttack
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import SHIFTS
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise
 from graphmend.lab.registries import CORRUPTIONS
 from graphmend.transforms import VIEWS, DropEdge
 from support.graphs import labelled, rng

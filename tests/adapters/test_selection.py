@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from graphmend import GraphMendError, GTrans
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import embedded
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise
 from graphmend.lab.training import ERM
 from graphmend.results.adaptation import Adaptation
 

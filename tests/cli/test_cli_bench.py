@@ -11,11 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmend.cli import app
-from graphmend.lab.bench.execute import ordered
+from graphmend.lab.bench.execute import Watch, ordered
 from graphmend.lab.bench.experiments import EXPERIMENTS
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.status import Watch
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.cli.bench import bench_app
 from graphmend.lab.cli.bench_run import written
 

@@ -21,7 +21,7 @@ from graphmend import GraphMendError, GTrans
 from graphmend.graph.convert import with_edge_index
 from graphmend.lab.attacks import GRBCD
 from graphmend.lab.data import EdgeSubsample, LabelShift, Splits
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import RandomEdges
 from graphmend.transforms import DropEdge, Jaccard, Subgraph
 from support.graphs import dense, directed, labelled, rng
 

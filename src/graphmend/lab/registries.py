@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from graphmend.lab.attacks import ATTACKS
 from graphmend.lab.backbones import BACKBONES
 from graphmend.lab.data.catalogue import Dataset
-from graphmend.lab.data.feature_noise import FeatureNoise
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 from graphmend.lab.data.registry import DATASETS
 from graphmend.lab.data.shifts import SHIFTS
 from graphmend.lab.training import TRAINERS

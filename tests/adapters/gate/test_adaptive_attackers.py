@@ -9,8 +9,7 @@ import torch
 
 from graphmend.cards.edges import edge_views, fit
 from graphmend.graph.pairs import pair_of
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from graphmend.lab.attacks.target import target_of
 from graphmend.lab.beyond.adaptive_attackers import Defence, DefendedTarget, Evading, Through
 from support.gate_cases import ATTACKED, attacked, reading_circles

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from graphmend.lab.attacks.losses import masked_cross_entropy, tanh_margin
+from graphmend.lab.attacks.target import masked_cross_entropy, tanh_margin
 from graphmend.outputs import class_scores
 
 LOGITS = torch.tensor([[2.0, 0.5, -1.0], [0.0, 1.0, 3.0], [0.2, 0.1, 0.0]], dtype=torch.float64)

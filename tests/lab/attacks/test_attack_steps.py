@@ -7,10 +7,8 @@ import math
 import torch
 from torch_geometric.data import Data
 
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
-from graphmend.lab.attacks.steps import Adaptive, StepContext, official, signed
-from graphmend.lab.attacks.swaps import exchanged, improved
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
+from graphmend.lab.attacks.prbcd import Adaptive, StepContext, exchanged, improved, official, signed
 from graphmend.lab.attacks.target import target_of
 from graphmend.lab.backbones import GCN
 from support.graphs import rng, undirected

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphmend.lab.attacks.losses import LOSSES
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
-from graphmend.lab.attacks.target import target_of
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
+from graphmend.lab.attacks.target import LOSSES, target_of
 from graphmend.lab.backbones import GCN
 from support.graphs import DEVICES, dense, dense_norm, rng, undirected
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from graphmend.errors import GraphMendError
 from graphmend.lab.attacks import GRBCD, PRBCD
 from graphmend.lab.backbones import GCN, SAGE
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import RandomEdges
 from support.graphs import DEVICES, labelled, pairs
 
 ATTACKS: dict[str, Callable[..., Any]] = {

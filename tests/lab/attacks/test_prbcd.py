@@ -13,15 +13,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.lab.attacks import GRBCD, PRBCD
-from graphmend.lab.attacks.losses import tanh_margin
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.prbcd import selection_criterion
-from graphmend.lab.attacks.random_block import Block
-from graphmend.lab.attacks.steps import VARIANTS
-from graphmend.lab.attacks.target import target_of
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
+from graphmend.lab.attacks.prbcd import VARIANTS, selection_criterion
+from graphmend.lab.attacks.target import tanh_margin, target_of
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import Splits
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import RandomEdges
 from graphmend.lab.training import ERM
 from support.graphs import rng
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch_geometric.data import Data
 
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from support.graphs import rng, undirected
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import APPNP, BACKBONES, GAT, GCN, GPR, SAGE, AirGNN, build, load_model, save_model
 from graphmend.lab.backbones.checkpoint import FORMAT
-from graphmend.lab.backbones.ppmi import ppmi_graph
+from graphmend.lab.backbones.dual_gcn import ppmi_graph
 from support.graphs import DEVICES, dense, dense_norm, directed, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from graphmend.lab.backbones import DualGCN
-from graphmend.lab.backbones.ppmi import ppmi_graph
+from graphmend.lab.backbones.dual_gcn import ppmi_graph
 from support.graphs import dense, directed, rng, undirected
 from support.untouched import assert_same, generator_states
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmend.lab.backbones import RobustGCN, SimPGCN, neighbours
-from graphmend.lab.backbones.neighbours import cosine_neighbours
+from graphmend.lab.backbones import RobustGCN, SimPGCN, simp_gcn
+from graphmend.lab.backbones.simp_gcn import cosine_neighbours
 from support.graphs import pairs, rng, undirected
 
 N, IN = 9, 5
@@ -68,7 +68,7 @@ def test_robust_gcn_without_self_loops_says_nothing_about_lonely_nodes() -> None
 def test_the_neighbours_are_the_nearest(seed: int, n: int, k: int, block: int) -> None:
     x = features(seed, n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbours, "_BLOCK", block)  # several rows at a time, or one
+        patch.setattr(simp_gcn, "_BLOCK", block)  # several rows at a time, or one
         edges = cosine_neighbours(x, k)
     unit = x / x.norm(dim=1, keepdim=True)
     for i in range(n):
@@ -87,13 +87,13 @@ def test_neighbours_follow_a_change_of_the_features_that_leaves_no_trace() -> No
 
 def test_nothing_is_kept_when_the_features_are_gone() -> None:
     gc.collect()
-    kept = len(neighbours._CACHE)
+    kept = len(simp_gcn._CACHE)
     x = features(3)
     cosine_neighbours(x, 2)
-    assert len(neighbours._CACHE) == kept + 1
+    assert len(simp_gcn._CACHE) == kept + 1
     del x
     gc.collect()
-    assert len(neighbours._CACHE) == kept
+    assert len(simp_gcn._CACHE) == kept
 
 
 def test_rows_of_zeros_have_no_neighbours() -> None:

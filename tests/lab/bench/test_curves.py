@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphmend.lab.bench.curves import curves
+from graphmend.lab.bench.figures import curves
 from graphmend.lab.bench.tables import Cell, Published, Table
 
 ROWS = [("cora", "gcn"), ("cora", "gtrans"), ("pubmed", "gcn")]

@@ -13,8 +13,7 @@ from graphmend import GraphMendError
 from graphmend.errors import MissingDataError
 from graphmend.lab.bench.execute import execute, ordered
 from graphmend.lab.bench.recipes import adapt_run, attack_run, train_run, tune_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.tasks import TASKS
 from graphmend.workers.local import Local
 

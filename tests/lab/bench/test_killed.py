@@ -15,8 +15,7 @@ import pytest
 
 from graphmend.lab.bench.execute import execute
 from graphmend.lab.bench.experiments import EXPERIMENTS
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.tasks import TASKS
 from graphmend.lab.bench.workspace import Workspace
 from graphmend.workers.local import Lost

@@ -7,8 +7,7 @@ import pytest
 
 from graphmend.lab.bench.execute import execute
 from graphmend.lab.bench.recipes import adapt_run, attack_run, stats_run, train_run, transfer_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Result, Store
+from graphmend.lab.bench.store import Result, Run, Store
 from graphmend.lab.data import embedded
 
 FEW = {"name": "erm", "epochs": 3}

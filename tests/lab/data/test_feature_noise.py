@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise
 from support.graphs import labelled
 
 NODES, WIDTH = 1000, 16

@@ -12,7 +12,7 @@ from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import Splits
 from graphmend.lab.training import EERM, risk
-from graphmend.lab.training.editors import Editor, flipped
+from graphmend.lab.training.eerm import Editor, flipped
 from support.graphs import dense, directed, rng
 
 N = 6

@@ -19,7 +19,7 @@ from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import Splits
 from graphmend.lab.training import SRGNN, mean_risk, risk
-from graphmend.lab.training.kernel_mean_matching import MOST_ROWS, instance_weights, matched_weights
+from graphmend.lab.training.sr_gnn import MOST_ROWS, instance_weights, matched_weights
 from support.graphs import dense, dense_norm, rng, undirected
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,9 +11,8 @@ from torch_geometric.data import Data
 
 from graphmend.errors import check_fields, choose, seed_number, switch, whole_number
 from graphmend.graph.convert import with_edge_index
-from graphmend.lab.attacks.losses import LOSSES
 from graphmend.lab.attacks.pairs import UndirectedGraph, check_budget
-from graphmend.lab.attacks.target import Target, target_of
+from graphmend.lab.attacks.target import LOSSES, Target, target_of
 from graphmend.model.restore import private
 from graphmend.outputs import read_mask
 

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.lab.attacks.attack import EdgeAttack
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from graphmend.lab.attacks.target import Target
 from graphmend.progress import track
 

@@ -7,24 +7,137 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.engine.optimizers import sign_step
 from graphmend.errors import check_fields, choose, real_number, require, whole_number
 from graphmend.graph.budget import project, samples, top
 from graphmend.lab.attacks.attack import EdgeAttack
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
-from graphmend.lab.attacks.steps import VARIANTS, StepContext, Variant
-from graphmend.lab.attacks.swaps import improved
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from graphmend.lab.attacks.target import Target
 from graphmend.outputs import check_classes, class_scores, read_labels, read_mask
 from graphmend.progress import track
 
-__all__ = ["PRBCD", "selection_criterion"]
+__all__ = ["PRBCD", "VARIANTS", "StepContext", "Variant", "exchanged", "improved", "selection_criterion"]
+
+
+class StepContext(NamedTuple):
+    """The sizes and the time that a step may depend on.
+
+    Args:
+        budget: Edges that may flip.
+        num_nodes: Nodes of the graph.
+        num_pairs: Pairs of nodes, with or without an edge.
+        late: Steps since the last resampling of the block, 0 while there is more to come.
+    """
+
+    budget: int
+    num_nodes: int
+    num_pairs: int
+    late: int
+
+
+class Adaptive:
+    r"""Steps in which the :math:`n_B` best pairs first gain ``lr``: :math:`\text{lr} / \sqrt t \cdot g / m_t`.
+
+    :math:`m_t` is the largest :math:`n_B`-th largest gradient so far. The step does not depend on the scale of the
+    loss, the number of attacked nodes, the budget or the block, so one ``lr`` serves all, and it shrinks with the
+    gradient as fewer nodes are left to flip.
+    """
+
+    def __init__(self) -> None:
+        self.steepest = 0.0
+
+    def __call__(self, gradient: Tensor, lr: float, context: StepContext) -> Tensor:
+        """The step for one gradient."""
+        best = gradient.topk(min(context.budget, gradient.numel())).values
+        reached = max(float(best[-1]), 1e-3 * float(best[0]))  # a block may hold fewer useful pairs than the budget
+        self.steepest = max(self.steepest, reached)
+        return gradient * (lr / math.sqrt(context.late + 1) / self.steepest) if self.steepest > 0 else 0 * gradient
+
+
+def official(gradient: Tensor, lr: float, context: StepContext) -> Tensor:
+    r"""The step of the authors' code, proportional to the budget and larger for a block that is a smaller part of all.
+
+    .. math:: \text{lr} \cdot \max(\log_2(\text{pairs} / \text{block}), 1) \cdot \frac{n_B}{2N} \cdot \frac{g}{\sqrt t}
+    """
+    searched = max(math.log2(context.num_pairs / gradient.numel()), 1.0)
+    return gradient * (lr * searched * context.budget / (2 * context.num_nodes) / math.sqrt(context.late + 1))
+
+
+def signed(gradient: Tensor, lr: float, context: StepContext) -> Tensor:
+    """A fresh Adam at every step, see :func:`graphmend.engine.optimizers.sign_step`."""
+    return sign_step(gradient, lr)
+
+
+Step = Callable[[Tensor, float, StepContext], Tensor]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the attack.
+
+    Args:
+        begin: Makes the function that turns gradients into steps, anew for every attack.
+        lr: Default step size.
+        keeps_best: Return to the most harmful block and probabilities, after resampling and at the end.
+        swaps: Spend the steps after the first phase on exchanging discrete flips.
+        selects_by_validation: Choose the final sample by the loss on ``data.val_mask``, if there is one.
+    """
+
+    begin: Callable[[], Step]
+    lr: float
+    keeps_best: bool
+    swaps: bool = False
+    selects_by_validation: bool = False
+
+
+VARIANTS = {
+    "adaptive": Variant(Adaptive, lr=0.5, keeps_best=True, swaps=True),
+    "official": Variant(lambda: official, lr=100.0, keeps_best=True),
+    "port": Variant(lambda: signed, lr=0.1, keeps_best=False, selects_by_validation=True),
+}
+
+
+def improved(target: Target, block: Block, flips: Tensor, tries: int) -> Tensor:
+    """The flips after some tries to exchange the least useful of them for the most promising pairs of the block.
+
+    Every try takes one gradient at the discrete graph and keeps the exchange if it does more harm; if not, the next
+    one exchanges half as many, beginning with a tenth.
+
+    Args:
+        target: The attacked model and nodes.
+        block: The node pairs that are considered.
+        flips: Mask of the pairs that are flipped.
+        tries: Number of exchanges to try.
+    """
+    most, number = target.harm(block, flips), max(1, int(flips.sum()) // 10)
+    for _ in range(tries):
+        other = exchanged(flips, target.gradient(block, flips.to(target.x.dtype)), number)
+        harm = target.harm(block, other)
+        if harm > most:
+            flips, most = other, harm
+        else:
+            number = max(1, number // 2)
+    return flips
+
+
+def exchanged(flips: Tensor, gradient: Tensor, number: int) -> Tensor:
+    """Replace up to ``number`` flips with the smallest gradient, each by a pair with a larger one."""
+    number = min(number, int(flips.sum()), int((~flips).sum()))
+    worst = gradient.masked_fill(~flips, torch.inf).topk(number, largest=False).indices
+    best = gradient.masked_fill(flips, -torch.inf).topk(number).indices
+    gains = gradient[best] > gradient[worst]
+    out = flips.clone()
+    out[worst[gains]] = False
+    out[best[gains]] = True
+    return out
+
 
 logger = logging.getLogger(__name__)
 Harm = Callable[[Block, Tensor], tuple[float, float]]
@@ -44,11 +157,11 @@ class PRBCD(EdgeAttack):
     random others (Algorithm 1, lines 9-14). At the end ``num_samples`` discrete graphs are tried, the :math:`n_B`
     largest :math:`p` first, then Bernoulli draws that lose flips at random until they are within the budget.
 
-    Three variants differ in the step (:mod:`graphmend.lab.attacks.steps`) and in the iterate they keep:
+    Three variants differ in the step and in the iterate they keep:
 
     * ``"adaptive"`` scales the gradient so that the :math:`n_B` best pairs first gain ``lr``, keeps the most
-      harmful iterate, and spends the steps after the first phase on exchanging discrete flips for better ones
-      (:mod:`graphmend.lab.attacks.swaps`). Ours, and the strongest.
+      harmful iterate, and spends the steps after the first phase on exchanging discrete flips for better
+      ones (:func:`improved`). Ours, and the strongest.
     * ``"official"`` takes the authors' step, :math:`\text{lr} \cdot \max(\log_2(\text{pairs} / \text{block}), 1) \cdot
       n_B / 2N`, decaying by :math:`1/\sqrt t` after the first phase, keeps the most harmful iterate and returns the
       sample with the lowest accuracy on the attacked nodes.

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from graphmend.errors import listed, require
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import GENERATED, data_notes
-from graphmend.lab.bench.store import Result, Store
+from graphmend.lab.bench.presets import GENERATED, data_notes
+from graphmend.lab.bench.store import Result, Run, Store
 from graphmend.lab.bench.tables import FEWEST_SEEDS, Cell, Published, Table
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]

@@ -1,16 +1,29 @@
-"""The paper's search grids and released settings, from ``presets.toml``, and its results, from ``paper.toml``."""
+"""What is fixed in advance: search grids and released settings (``presets.toml``), the paper's results
+(``paper.toml``), and which data sets stand in for others."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import tomllib
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
 from graphmend.errors import choose
 
-__all__ = ["paper", "preset", "presets"]
+__all__ = [
+    "GENERATED",
+    "RELEASED_NOTE",
+    "STAND_INS",
+    "abnormal_settings",
+    "attack_settings",
+    "data_notes",
+    "ood_settings",
+    "paper",
+    "preset",
+    "presets",
+]
 
 
 def preset(*path: str) -> dict[str, Any]:
@@ -45,3 +58,58 @@ def paper(name: str) -> dict[str, Any]:
 @functools.cache
 def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(files("graphmend.lab.bench").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+STAND_INS = {
+    "elliptic-size": "elliptic",
+    "arxiv-size-ood": "arxiv-ood",
+    "fb100-standin": "fb100",
+    "arxiv-size": "arxiv",
+}
+"""Sets that stand in for others, with the set whose settings and published numbers they have."""
+
+GENERATED = {"elliptic-size": "Elliptic", "arxiv-size-ood": "OGB-Arxiv", "arxiv-size": "OGB-Arxiv"}
+"""Generated sets, with what they are in place of."""
+
+
+def data_notes(datasets: Iterable[str]) -> list[str]:
+    """Sentences for the footer of a table.
+
+    Example:
+        >>> data_notes(["cora", "arxiv-size"])
+        ['arxiv-size is generated data in place of OGB-Arxiv: its numbers do not compare with the paper's.']
+    """
+    names = tuple(dict.fromkeys(datasets))
+    notes = [
+        f"{name} is generated data in place of {GENERATED[name]}: its numbers do not compare with the paper's."
+        for name in names
+        if name in GENERATED
+    ]
+    if "fb100" in names:
+        notes.append("In fb100, Rutgers89 and Oklahoma97 stand in for Penn94 and Texas80 where those are missing.")
+    return notes
+
+
+RELEASED_NOTE = (
+    "GTrans has the settings of the released code for each data set and backbone; "
+    "citation, which the paper does not have, has those of Cora."
+)
+
+
+def ood_settings(dataset: str, backbone: str = "gcn", **changes: Any) -> dict[str, Any]:
+    """Distribution shift: released values; those of Cora for sets that the paper does not have."""
+    tables = presets()["gtrans"]["ood"]
+    own = tables.get(STAND_INS.get(dataset, dataset), tables["cora-ood"])[backbone]
+    return {"name": "gtrans", **tables["common"], **own, **changes}
+
+
+def abnormal_settings(dataset: str, **changes: Any) -> dict[str, Any]:
+    """Abnormal features: the loss of the training nodes and, weighted, the surrogate."""
+    tables = preset("gtrans", "abnormal")
+    own = tables.get(STAND_INS.get(dataset, dataset), tables["cora"])
+    return {"name": "gtrans", **tables["common"], **own, **changes}
+
+
+def attack_settings(mode: str = "paper", **changes: Any) -> dict[str, Any]:
+    """Structure attack: ``mode`` is ``"paper"`` (1 feature step, 4 edge steps) or ``"released"`` (4 and 1)."""
+    return {"name": "gtrans", **preset("gtrans", "attack", "common"), **preset("gtrans", "attack", mode), **changes}

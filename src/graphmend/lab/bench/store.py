@@ -1,22 +1,63 @@
-"""A folder of results: one JSON per run, and what runs leave for others, such as trained models.
+"""Runs, named by their content, and a folder of their results: one JSON per run, and what runs leave for others.
 
 Everything is written atomically under a name that is derived from its content, so a suite that was killed goes on where
-it was, and several processes, or machines that share the folder, can work on it at the same time.
-"""
+it was, and several processes, or machines that share the folder, can work on it at the same time."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import write_atomically, write_text
-from graphmend.lab.bench.run import Run
 
-__all__ = ["Result", "Store"]
+__all__ = ["FORMAT", "Result", "Run", "Store"]
+
+FORMAT = 1
+"""Part of every key, to be raised when a task measures something else for the same settings than before."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A task with its settings: everything that decides the result, and nothing else.
+
+    Two runs with the same content have the same key, so a finished one is never repeated, whichever experiment asks.
+
+    Args:
+        task: A key of :data:`graphmend.lab.bench.tasks.TASKS`.
+        settings: Plain JSON values.
+        needs: Runs whose results this one reads; they come first.
+
+    Example:
+        >>> Run("train", {"dataset": "cora", "seed": 0}).key == Run("train", {"seed": 0, "dataset": "cora"}).key
+        True
+    """
+
+    task: str
+    settings: Mapping[str, Any]
+    needs: tuple[Run, ...] = field(default=(), compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> str:
+        """A short hash of the content."""
+        return hashlib.sha256(self.content().encode()).hexdigest()[:16]
+
+    def content(self) -> str:
+        """Task and settings as one line of text."""
+        return json.dumps([FORMAT, self.task, self.settings], sort_keys=True)
+
+    def __str__(self) -> str:
+        words = (self.settings.get(name) for name in ("dataset", "backbone", "seed"))
+        return " ".join([self.task, *(str(word) for word in words if word is not None)])
+
 
 Result = dict[str, Any]
 

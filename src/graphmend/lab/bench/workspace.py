@@ -1,4 +1,4 @@
-"""What runs share: data sets, trained models and harmed graphs, each loaded or made once."""
+"""What runs share: data sets, trained models, harmed graphs, and adapters made from plain JSON settings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
+from graphmend.adapters import ADAPTERS, Adapter
+from graphmend.adapters.gate import Gate
 from graphmend.errors import choose
 from graphmend.files.files import read_arrays, write_text
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.backbones import build, load_model, save_model
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.data import Splits, load, masked
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise
 from graphmend.lab.training import TRAINERS
+from graphmend.surrogates import SURROGATES, Supervised, Surrogate
+from graphmend.surrogates.slaps import SLAPS
+from graphmend.transforms import VIEWS
 
-__all__ = ["Workspace"]
+__all__ = ["Workspace", "adapter_from", "surrogate_from"]
 
 
 class Workspace:
@@ -106,3 +110,42 @@ def _training(settings: dict[str, Any]) -> Run:
 @functools.lru_cache(maxsize=2)
 def _splits(name: str, seed: int, device: str, data_dir: Path | None) -> Splits:
     return load(name, seed=seed, data_dir=data_dir).to(device)
+
+
+def adapter_from(settings: dict[str, Any], data: Data, splits: Splits) -> Adapter:
+    """An adapter for one graph.
+
+    Args:
+        settings: ``name``, ``surrogate`` (see :func:`surrogate_from`) and whatever the adapter's constructor takes.
+            ``surrogate_weight`` puts the surrogate with that weight beside the loss of the training nodes.
+            ``validation`` is the name of a mask of the graph, for adapters that choose by labels.
+        data: The graph.
+        splits: For surrogates that are fitted to training graphs.
+    """
+    options = dict(settings)
+    kind: Any = choose("adapter", options.pop("name"), {**ADAPTERS, "gate": Gate})
+    weight, surrogate = options.pop("surrogate_weight", None), options.pop("surrogate", None)
+    if surrogate is not None or weight is not None:
+        loss = surrogate_from(surrogate or {"name": "contrastive"}, splits)
+        if weight is not None:
+            known = Supervised(data.train_mask)
+            loss = known + float(weight) * loss if weight else known
+        options["surrogate"] = loss
+    if "validation" in options:
+        options["validation"] = data[options["validation"]]
+    made: Adapter = kind(**options)
+    return made
+
+
+def surrogate_from(settings: dict[str, Any], splits: Splits) -> Surrogate:
+    """A surrogate: its ``name``, a ``view`` with a name of its own, and whatever its constructor takes."""
+    options = dict(settings)
+    name = options.pop("name")
+    if name == "slaps":
+        return SLAPS.fit(splits.train[0], **options)
+    if "view" in options:
+        view = dict(options["view"])
+        kind: Any = choose("view", view.pop("name"), VIEWS)
+        options["view"] = kind(**view)
+    made: Surrogate = choose("surrogate", name, SURROGATES)(**options)
+    return made

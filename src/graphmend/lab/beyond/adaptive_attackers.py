@@ -32,8 +32,7 @@ from graphmend.cards import SourceCard
 from graphmend.cards.edges import STEPS, edge_views, fit, fits_well, neighbourhood_features
 from graphmend.graph.pairs import pair_of
 from graphmend.lab.attacks import PRBCD
-from graphmend.lab.attacks.pairs import UndirectedGraph
-from graphmend.lab.attacks.random_block import Block
+from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from graphmend.lab.attacks.target import Target
 from graphmend.outputs import class_scores
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.lab.data import ColumnShift, EdgeSubsample, LabelShift, MissingColumns
-from graphmend.lab.data.feature_noise import FeatureNoise
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 
 __all__ = ["FAULTS", "SHARES", "broken_rows", "missing_entries", "missing_rows", "without_nan"]
 

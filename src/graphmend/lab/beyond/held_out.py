@@ -26,8 +26,7 @@ import graphmend
 from graphmend.files.provenance import provenance
 from graphmend.lab.beyond.cells import HARM
 from graphmend.lab.data import ColumnShift, EdgeSubsample, LabelShift, MissingColumns, Splits, load
-from graphmend.lab.data.feature_noise import FeatureNoise
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 from graphmend.lab.training import ERM
 from graphmend.results.scores import score
 

@@ -33,8 +33,7 @@ from graphmend.lab.data import (
     masked,
     node_mask,
 )
-from graphmend.lab.data.feature_noise import FeatureNoise
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 from graphmend.lab.data.readers.lazy import LazyGraphs
 
 __all__ = ["KINDS", "Target", "is_transductive", "targets_of", "training_graphs"]

@@ -15,10 +15,9 @@ from graphmend.cli.console import PlainConsole, has_terminal, plain_table
 from graphmend.cli.device import device_of
 from graphmend.errors import choose, require
 from graphmend.files.files import check_folder, check_target, write_atomically, write_text
-from graphmend.lab.bench.execute import execute, with_needs
+from graphmend.lab.bench.execute import Watch, execute, with_needs
 from graphmend.lab.bench.experiment import Choice, Experiment
 from graphmend.lab.bench.experiments import EXPERIMENTS
-from graphmend.lab.bench.status import Watch
 from graphmend.lab.bench.store import Store
 from graphmend.lab.bench.tables import Table
 from graphmend.workers.local import Workers

@@ -1,16 +1,13 @@
 """Data sets as :class:`Splits`, the scenarios of the demo, and simulated shifts."""
 
-from graphmend.lab.data.attack_cache import attacked
+from graphmend.lab.data.attacked import attack_graph, attacked
 from graphmend.lab.data.catalogue import Availability, Dataset
-from graphmend.lab.data.edge_attack import attack_graph
-from graphmend.lab.data.edges import undirected
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 from graphmend.lab.data.generated.csbm import csbm
 from graphmend.lab.data.published.elliptic import grouped_scores
 from graphmend.lab.data.published.photo import photo_graph
 from graphmend.lab.data.published.planetoid import planetoid_graph
-from graphmend.lab.data.random_edges import RandomEdges
-from graphmend.lab.data.readers.arrays import row_normalise
+from graphmend.lab.data.readers.arrays import row_normalise, undirected
 from graphmend.lab.data.registry import DATASETS, availability, compare, load, measured, missing_files, statistics
 from graphmend.lab.data.scenarios import Scenario, abnormal_features, shift, structure_attack
 from graphmend.lab.data.shifts import SHIFTS, ColumnShift, EdgeSubsample, LabelShift, MissingColumns

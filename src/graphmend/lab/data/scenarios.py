@@ -14,9 +14,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch_geometric.data import Data
 
+from graphmend.lab.data.attacked import attack_graph
 from graphmend.lab.data.catalogue import Dataset
-from graphmend.lab.data.edge_attack import attack_graph
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise
 from graphmend.lab.data.sklearn_graphs import embedded, knn_graph, stratified_parts
 from graphmend.lab.data.splits import Splits
 

@@ -18,7 +18,7 @@ from torch_geometric.utils import index_to_mask
 from graphmend.errors import choose, require
 from graphmend.files.files import Array
 from graphmend.lab.data.catalogue import Dataset
-from graphmend.lab.data.edges import undirected
+from graphmend.lab.data.readers.arrays import undirected
 from graphmend.lab.data.splits import MASKS, Splits
 
 __all__ = ["DATASETS", "EMBEDDED", "embedded", "knn_graph", "stratified_parts"]

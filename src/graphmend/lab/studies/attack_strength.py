@@ -29,7 +29,7 @@ from graphmend.files.provenance import provenance
 from graphmend.lab.attacks import GRBCD, PRBCD
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import Splits, load
-from graphmend.lab.data.random_edges import RandomEdges
+from graphmend.lab.data.corruptions import RandomEdges
 from graphmend.lab.training import ERM
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.25)

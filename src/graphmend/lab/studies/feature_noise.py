@@ -21,7 +21,7 @@ from graphmend.files.files import write_text
 from graphmend.files.provenance import provenance
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import load
-from graphmend.lab.data.feature_noise import FeatureNoise
+from graphmend.lab.data.corruptions import FeatureNoise
 from graphmend.lab.training import ERM
 from graphmend.results.scores import score
 

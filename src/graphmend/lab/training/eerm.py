@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
 from graphmend.lab.data.splits import Splits
 from graphmend.lab.training.base import Objective, Trainer, mean_risk, outputs
-from graphmend.lab.training.editors import Editor
 
-__all__ = ["EERM"]
+__all__ = ["EERM", "Editor", "flipped"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EERM(Trainer):
     r"""Explore-to-extrapolate risk minimisation (Wu et al., ICLR 2022, https://arxiv.org/abs/2202.02466).
 
-    ``views`` editors (:mod:`graphmend.lab.training.editors`) per training graph flip edges. With :math:`R_k` the mean
+    ``views`` editors (:class:`Editor`) per training graph flip edges. With :math:`R_k` the mean
     risk of the training graphs in view :math:`k`, the model takes a step down
 
     .. math:: \mathrm{Var}(R_1, \dots, R_K) + \beta_e\, \mathrm{Mean}(R_1, \dots, R_K), \qquad
@@ -41,7 +42,7 @@ class EERM(Trainer):
         candidates: Edges per node that an editor can flip, drawn at random. ``None`` is the original method, an
             editor of all N x N entries; with a number, editors need O(N x candidates) memory.
         reset_editors: New random editors in every epoch, as the released code has them for Cora, Photo and Arxiv.
-        released: Draw and score flips as the released code does; see :class:`~graphmend.lab.training.editors.Editor`.
+        released: Draw and score flips as the released code does; see :class:`Editor`.
         lr: As in :class:`~graphmend.lab.training.Trainer`, like ``weight_decay``, ``epochs``, ``optimizer`` and
             ``seed``.
 
@@ -108,3 +109,94 @@ class EERM(Trainer):
             return last.var() + self.beta * (1 + self.beta_growth * epoch / self.epochs) * last.mean()
 
         return Objective(loss)
+
+
+class Editor(nn.Module):
+    r"""Flips some edges into every node of one graph, drawn from a distribution that is learned.
+
+    An editor has one score :math:`b_{rc}` for each of ``m`` candidate edges into every node :math:`r`. The candidate
+    number :math:`c` of node :math:`r` is the edge from node :math:`(r + o_c) \bmod N`, where :math:`o_1, \dots, o_m`
+    are different offsets that were drawn at random. With ``m = N`` these are all entries of the adjacency matrix. With
+    fewer, every entry is as likely as every other to be a candidate, and memory is :math:`O(N m)` instead of
+    :math:`O(N^2)`.
+
+    A view flips ``s`` different candidates of every node, drawn one after the other from the softmax of the scores of
+    those that are left:
+
+    .. math:: \log p = \sum_r \sum_{t=1}^{s} \Big( b_{r c_t} - \log \!\!\sum_{c \notin \{c_1, \dots, c_{t-1}\}}\!\!
+              e^{b_{rc}} \Big)
+
+    Args:
+        data: The graph.
+        flips: Edges to flip per node.
+        candidates: Candidates per node; all nodes when ``None``.
+        released: Draw and score as the released EERM code does: node :math:`r` draws from *row* :math:`r` of the matrix
+            whose *columns* are softmaxes, and what it drew is scored in column :math:`r`, with the normaliser
+            subtracted once even for several draws. It needs all candidates.
+    """
+
+    def __init__(self, data: Data, flips: int, candidates: int | None = None, released: bool = False) -> None:
+        super().__init__()
+        nodes = int(data.num_nodes)
+        number = nodes if candidates is None else min(candidates, nodes)
+        require(
+            flips <= number,
+            f"flips={flips} is more than the {number} candidates of a node; flip fewer edges or allow more candidates",
+        )
+        self.data, self.flips, self.released = data, flips, released
+        self.scores = nn.Parameter(torch.empty(nodes, number, device=data.x.device))
+        self.offsets = torch.empty(number, dtype=torch.long, device=data.x.device)
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Other candidates, and scores that are uniform in [0, 1)."""
+        nodes, number = self.scores.shape
+        self.offsets.copy_(torch.randperm(nodes, device=self.offsets.device)[:number].sort().values)
+        self.scores.uniform_()
+
+    @torch.no_grad()
+    def draw(self) -> Tensor:
+        """Candidates to flip, ``flips`` different ones per node, by number."""
+        weights = self.scores.softmax(dim=1)
+        if not self.released:
+            return torch.multinomial(weights, self.flips)
+        node = torch.arange(weights.size(0), device=weights.device)
+        row, column = node[:, None], node[None, :]
+        drawn = torch.multinomial(weights[column, (row - column) % node.numel()], self.flips)
+        return (drawn - row) % node.numel()
+
+    def log_probability(self, chosen: Tensor) -> Tensor:
+        """How likely it is to draw just these candidates, in this order."""
+        if self.released:
+            return self.scores.gather(1, chosen).sum() - self.scores.logsumexp(dim=1).sum()
+        left: Tensor = self.scores
+        total = left.new_zeros(())
+        for column in torch.split(chosen, 1, dim=1):
+            total = total + (left.gather(1, column).squeeze(1) - left.logsumexp(dim=1)).sum()
+            left = left.scatter(1, column, -torch.inf)
+        return total
+
+    def view(self, chosen: Tensor) -> Data:
+        """The graph with these candidates flipped."""
+        target = torch.arange(chosen.size(0), device=chosen.device).unsqueeze(1)
+        source = (target + self.offsets[chosen]) % chosen.size(0)
+        return flipped(self.data, source.flatten(), target.expand_as(source).flatten())
+
+
+def flipped(data: Data, source: Tensor, target: Tensor) -> Data:
+    """A copy of ``data`` without those of the given edges that it has, and with those that it does not have.
+
+    Only the given direction is flipped, self-loops included. New edges have weight 1; an edge of weight 0 counts as one
+    that is not there.
+    """
+    nodes, weight = int(data.num_nodes), data.edge_weight
+    stored, drawn = (a.long() * nodes + b.long() for a, b in (data.edge_index, (source, target)))
+    present = stored if weight is None else stored[weight != 0]
+    keep, new = ~torch.isin(stored, drawn), drawn[~torch.isin(drawn, present)]
+    added = torch.stack([new // nodes, new % nodes]).to(data.edge_index.dtype)
+    out = copy.copy(data)
+    out.edge_index = torch.cat([data.edge_index[:, keep], added], dim=1)
+    if weight is not None:
+        out.edge_weight = torch.cat([weight[keep], weight.new_ones(new.numel())])
+    return out

@@ -11,8 +11,7 @@ from graphmend.lab.bench.execute import execute
 from graphmend.lab.bench.experiment import Choice
 from graphmend.lab.bench.experiments import EXPERIMENTS
 from graphmend.lab.bench.recipes import adapt_run, train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import torch
 from graphmend import GTrans
 from graphmend.lab.bench.execute import execute
 from graphmend.lab.bench.recipes import adapt_run, train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.workspace import Workspace
 from graphmend.lab.metrics import cmd, gradient_correlation
 

@@ -11,9 +11,8 @@ from torch_geometric.data import Data
 from graphmend.lab.backbones import GCN
 from graphmend.lab.bench.execute import execute
 from graphmend.lab.bench.recipes import train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
-from graphmend.lab.bench.tasks.class_means import Pull, class_gaps, spread
+from graphmend.lab.bench.store import Run, Store
+from graphmend.lab.bench.tasks.theory import Pull, class_gaps, spread
 from graphmend.surrogates import Contrastive
 
 Y = torch.tensor([0, 0, 1])

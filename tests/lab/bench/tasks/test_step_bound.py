@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
-from graphmend.lab.bench.tasks.step_bound import Linearised, hessian_bound, step_bound
+from graphmend.lab.bench.store import Run, Store
+from graphmend.lab.bench.tasks.theory import Linearised, hessian_bound, step_bound
 from graphmend.lab.bench.workspace import Workspace
 
 RING = torch.stack([torch.arange(5), torch.arange(5).roll(1)])

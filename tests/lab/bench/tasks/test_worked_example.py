@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
-from graphmend.lab.bench.tasks.worked_example import worked_example
+from graphmend.lab.bench.store import Run, Store
+from graphmend.lab.bench.tasks.theory import worked_example
 from graphmend.lab.bench.workspace import Workspace
 
 

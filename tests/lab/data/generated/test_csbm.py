@@ -8,8 +8,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.lab.data.edges import undirected
 from graphmend.lab.data.generated.csbm import Blocks, block_edges, block_features, csbm, distinct
+from graphmend.lab.data.readers.arrays import undirected
 
 
 def homophily(graph: Data) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import abnormal_settings, attack_settings
-from graphmend.lab.bench.harm import (
+from graphmend.lab.bench.presets import STAND_INS, abnormal_settings, attack_settings, paper
+from graphmend.lab.bench.recipes import (
     BY_LABELS,
     BY_LABELS_NOTE,
     NOISE,
@@ -18,8 +18,6 @@ from graphmend.lab.bench.harm import (
     noisy_run,
     score,
 )
-from graphmend.lab.bench.presets import paper
-from graphmend.lab.bench.stand_ins import STAND_INS
 
 __all__ = ["ablation"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from graphmend.lab.bench.curves import curves
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import attack_settings
-from graphmend.lab.bench.harm import (
+from graphmend.lab.bench.figures import curves
+from graphmend.lab.bench.presets import STAND_INS, attack_settings, paper
+from graphmend.lab.bench.recipes import (
     BY_LABELS,
     BY_LABELS_NOTE,
     LABELS_NOTE,
@@ -17,9 +17,7 @@ from graphmend.lab.bench.harm import (
     attacked_run,
     score,
 )
-from graphmend.lab.bench.presets import paper
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import STAND_INS
+from graphmend.lab.bench.store import Run
 
 __all__ = ["EXPERIMENT"]
 

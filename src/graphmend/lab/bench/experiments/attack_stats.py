@@ -6,13 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import attack_settings
-from graphmend.lab.bench.harm import BY_LABELS, BY_LABELS_NOTE, ROBUST_SETS, attack_of
-from graphmend.lab.bench.presets import paper
-from graphmend.lab.bench.recipes import stats_run, train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import STAND_INS
-from graphmend.lab.bench.store import Result
+from graphmend.lab.bench.presets import STAND_INS, attack_settings, paper
+from graphmend.lab.bench.recipes import BY_LABELS, BY_LABELS_NOTE, ROBUST_SETS, attack_of, stats_run, train_run
+from graphmend.lab.bench.store import Result, Run
 
 __all__ = ["EXPERIMENT"]
 

@@ -13,12 +13,9 @@ from statistics import fmean
 from graphmend.lab.bench.experiment import Choice, Experiment
 from graphmend.lab.bench.experiments.ood_accuracy import EXPERIMENT as TABLE
 from graphmend.lab.bench.experiments.ood_accuracy import method_run
-from graphmend.lab.bench.gtrans_settings import abnormal_settings, attack_settings
-from graphmend.lab.bench.harm import BY_LABELS, NOISE, ROBUST_SETS, attacked_run, noisy_run
-from graphmend.lab.bench.recipes import setting_of
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import data_notes
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.presets import abnormal_settings, attack_settings, data_notes
+from graphmend.lab.bench.recipes import BY_LABELS, NOISE, ROBUST_SETS, attacked_run, noisy_run, setting_of
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.tables import Cell, Table
 
 __all__ = ["EXPERIMENT"]

@@ -5,14 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from graphmend.lab.bench.curves import curves
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import abnormal_settings, attack_settings, ood_settings
-from graphmend.lab.bench.harm import BY_LABELS, BY_LABELS_NOTE, NOISE, attacked_run, noisy_run, score
-from graphmend.lab.bench.presets import paper
-from graphmend.lab.bench.recipes import adapt_run, setting_of, train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import STAND_INS
+from graphmend.lab.bench.figures import curves
+from graphmend.lab.bench.presets import STAND_INS, abnormal_settings, attack_settings, ood_settings, paper
+from graphmend.lab.bench.recipes import (
+    BY_LABELS,
+    BY_LABELS_NOTE,
+    NOISE,
+    adapt_run,
+    attacked_run,
+    noisy_run,
+    score,
+    setting_of,
+    train_run,
+)
+from graphmend.lab.bench.store import Run
 
 __all__ = ["EXPERIMENT"]
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published, table_of
-from graphmend.lab.bench.gtrans_settings import ood_settings
-from graphmend.lab.bench.presets import paper
+from graphmend.lab.bench.presets import STAND_INS, ood_settings, paper
 from graphmend.lab.bench.recipes import adapt_run, train_run, tune_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import STAND_INS
-from graphmend.lab.bench.store import Result, Store
+from graphmend.lab.bench.store import Result, Run, Store
 from graphmend.lab.bench.tables import Table
 
 __all__ = ["CMD_PERIODS", "CMD_SHIFT"]

@@ -16,12 +16,9 @@ from graphmend.lab.bench.experiment import Choice, Experiment, published
 from graphmend.lab.bench.experiments.methods import shifted
 from graphmend.lab.bench.experiments.ood_accuracy import method_run
 from graphmend.lab.bench.experiments.ood_variants import SURROGATES
-from graphmend.lab.bench.gtrans_settings import ood_settings
-from graphmend.lab.bench.presets import paper
+from graphmend.lab.bench.presets import STAND_INS, data_notes, ood_settings, paper
 from graphmend.lab.bench.recipes import adapt_run, train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import STAND_INS, data_notes
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.tables import Cell, Table
 
 __all__ = ["EXPERIMENT"]

@@ -13,10 +13,9 @@ import numpy as np
 from graphmend.lab.bench.experiment import Choice, Experiment
 from graphmend.lab.bench.experiments.ood_variants import SURROGATES
 from graphmend.lab.bench.figures import BLUE, GREY, RED, legend_below, panels
-from graphmend.lab.bench.gtrans_settings import ood_settings
+from graphmend.lab.bench.presets import ood_settings
 from graphmend.lab.bench.recipes import train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.store import Run, Store
 
 __all__ = ["EXPERIMENT"]
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
 from graphmend.lab.bench.experiments.methods import shifted
-from graphmend.lab.bench.gtrans_settings import RELEASED_NOTE
-from graphmend.lab.bench.presets import paper
-from graphmend.lab.bench.stand_ins import STAND_INS
+from graphmend.lab.bench.presets import RELEASED_NOTE, STAND_INS, paper
 
 __all__ = ["EXPERIMENT"]
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
 from graphmend.lab.bench.experiments.ood_accuracy import eerm_settings
-from graphmend.lab.bench.gtrans_settings import abnormal_settings, ood_settings
-from graphmend.lab.bench.presets import paper, preset
+from graphmend.lab.bench.presets import abnormal_settings, ood_settings, paper, preset
 from graphmend.lab.bench.recipes import adapt_run, train_run, tune_run
-from graphmend.lab.bench.run import Run
+from graphmend.lab.bench.store import Run
 
 __all__ = ["ABNORMAL_METHODS", "METHODS"]
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import abnormal_settings, ood_settings
-from graphmend.lab.bench.harm import (
+from graphmend.lab.bench.presets import STAND_INS, abnormal_settings, ood_settings, paper, preset
+from graphmend.lab.bench.recipes import (
     BY_LABELS,
     BY_LABELS_NOTE,
     NOISE,
     ROBUST_SETS,
     abnormal_score,
+    adapt_run,
     noisy_run,
     score,
+    setting_of,
+    train_run,
 )
-from graphmend.lab.bench.presets import paper, preset
-from graphmend.lab.bench.recipes import adapt_run, setting_of, train_run
-from graphmend.lab.bench.stand_ins import STAND_INS
 
 __all__ = ["EXPERIMENT"]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import RELEASED_NOTE, ood_settings
-from graphmend.lab.bench.presets import paper, preset
+from graphmend.lab.bench.presets import RELEASED_NOTE, STAND_INS, ood_settings, paper, preset
 from graphmend.lab.bench.recipes import adapt_run, train_run, tune_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.stand_ins import STAND_INS
+from graphmend.lab.bench.store import Run
 
 __all__ = ["EXPERIMENT", "eerm_settings", "method_run"]
 

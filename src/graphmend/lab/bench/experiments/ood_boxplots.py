@@ -11,8 +11,7 @@ from graphmend.lab.bench.experiment import Choice, Experiment
 from graphmend.lab.bench.experiments.ood_accuracy import EXPERIMENT as TABLE
 from graphmend.lab.bench.experiments.ood_accuracy import method_run
 from graphmend.lab.bench.figures import colours, legend_below, panels
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Result, Store
+from graphmend.lab.bench.store import Result, Run, Store
 
 __all__ = ["EXPERIMENT"]
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import RELEASED_NOTE, ood_settings
-from graphmend.lab.bench.presets import paper
+from graphmend.lab.bench.presets import RELEASED_NOTE, STAND_INS, ood_settings, paper
 from graphmend.lab.bench.recipes import adapt_run, train_run
-from graphmend.lab.bench.stand_ins import STAND_INS
 
 __all__ = ["ADGCL", "AUGMENTATIONS", "SELF_SUPERVISION", "SLAPS_LOSS"]
 

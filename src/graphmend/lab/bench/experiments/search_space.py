@@ -7,10 +7,9 @@ distribution shift and after an attack with 20 % of the edges as budget, GCN.
 from __future__ import annotations
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure
-from graphmend.lab.bench.gtrans_settings import attack_settings, ood_settings
-from graphmend.lab.bench.harm import BY_LABELS, BY_LABELS_NOTE, attacked_run, score
-from graphmend.lab.bench.recipes import adapt_run, setting_of, train_run
-from graphmend.lab.bench.run import Run
+from graphmend.lab.bench.presets import attack_settings, ood_settings
+from graphmend.lab.bench.recipes import BY_LABELS, BY_LABELS_NOTE, adapt_run, attacked_run, score, setting_of, train_run
+from graphmend.lab.bench.store import Run
 
 __all__ = ["EXPERIMENT"]
 

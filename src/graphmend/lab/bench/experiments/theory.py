@@ -34,8 +34,7 @@ from typing import Any
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
 from graphmend.lab.bench.presets import paper
 from graphmend.lab.bench.recipes import train_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Result
+from graphmend.lab.bench.store import Result, Run
 
 __all__ = ["EXPERIMENT"]
 

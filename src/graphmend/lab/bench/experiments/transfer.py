@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
-from graphmend.lab.bench.gtrans_settings import abnormal_settings
-from graphmend.lab.bench.harm import BY_LABELS, BY_LABELS_NOTE, NOISE
-from graphmend.lab.bench.presets import paper
-from graphmend.lab.bench.recipes import train_run, transfer_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Result
+from graphmend.lab.bench.presets import abnormal_settings, paper
+from graphmend.lab.bench.recipes import BY_LABELS, BY_LABELS_NOTE, NOISE, train_run, transfer_run
+from graphmend.lab.bench.store import Result, Run
 
 __all__ = ["EXPERIMENT"]
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from graphmend.lab.bench.experiment import Choice, Experiment
 from graphmend.lab.bench.figures import legend_below, panels
-from graphmend.lab.bench.gtrans_settings import abnormal_settings
-from graphmend.lab.bench.harm import BY_LABELS, NOISE, noisy_run
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.presets import abnormal_settings
+from graphmend.lab.bench.recipes import BY_LABELS, NOISE, noisy_run
+from graphmend.lab.bench.store import Run, Store
 
 __all__ = ["EXPERIMENT"]
 

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphmend.lab.bench.run import Run
-from graphmend.lab.bench.tasks.adapt import adapt
-from graphmend.lab.bench.tasks.attack import attack
-from graphmend.lab.bench.tasks.class_means import class_means
-from graphmend.lab.bench.tasks.cmd_shift import cmd_shift
-from graphmend.lab.bench.tasks.correlation import correlation
-from graphmend.lab.bench.tasks.stats import stats
-from graphmend.lab.bench.tasks.step_bound import step_bound
-from graphmend.lab.bench.tasks.train import train
-from graphmend.lab.bench.tasks.transfer import transfer_mended
-from graphmend.lab.bench.tasks.tsne import tsne
-from graphmend.lab.bench.tasks.tune import tune_adapter
-from graphmend.lab.bench.tasks.worked_example import worked_example
+from graphmend.lab.bench.store import Run
+from graphmend.lab.bench.tasks.analyses import cmd_shift, correlation, stats, tsne
+from graphmend.lab.bench.tasks.models import adapt, attack, train, transfer_mended, tune_adapter
+from graphmend.lab.bench.tasks.theory import class_means, step_bound, worked_example
 from graphmend.lab.bench.workspace import Workspace
 
 __all__ = ["TASKS"]

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import Array
 from graphmend.lab.data.catalogue import Dataset
-from graphmend.lab.data.edges import undirected
+from graphmend.lab.data.readers.arrays import undirected
 from graphmend.lab.data.splits import Splits
 
 __all__ = ["DATASETS", "Blocks", "block_edges", "block_features", "csbm", "distinct"]

@@ -10,8 +10,8 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.lab.data.catalogue import Dataset
-from graphmend.lab.data.edges import undirected
 from graphmend.lab.data.generated.csbm import Blocks, block_edges, block_features
+from graphmend.lab.data.readers.arrays import undirected
 from graphmend.lab.data.splits import MASKS, Splits
 
 __all__ = ["DATASETS", "products_size"]

@@ -14,8 +14,7 @@ from torch_geometric.data import Data
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import Array, read_arrays
 from graphmend.lab.data.catalogue import Dataset
-from graphmend.lab.data.edges import undirected
-from graphmend.lab.data.readers.arrays import row_normalise
+from graphmend.lab.data.readers.arrays import row_normalise, undirected
 from graphmend.lab.data.readers.csv_files import Member, read_table
 from graphmend.lab.data.readers.sources import FETCH_AGAIN, Source, cached_arrays, download, find, stamps
 from graphmend.lab.data.splits import MASKS, Splits

@@ -17,8 +17,9 @@ from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import BROKEN, Array, first_line, open_arrays
-from graphmend.lab.data.edges import undirected
 from graphmend.lab.data.readers.sources import FETCH_AGAIN
+
+__all__ = ["undirected"]
 
 PARTS = ("data", "indices", "indptr", "shape")
 ROWS = tuple(f"x_{part}" for part in PARTS)
@@ -91,7 +92,7 @@ def node_ids(path: Path, ids: Array, nodes: int) -> Array:
 
 
 def undirected_edges(path: Path, source: Array, target: Array, nodes: int) -> Tensor:
-    """Checked edges of a file, see :func:`graphmend.lab.data.edges.undirected`."""
+    """Checked edges of a file, see :func:`graphmend.lab.data.readers.arrays.undirected`."""
     return undirected(node_ids(path, source, nodes) * nodes + node_ids(path, target, nodes), nodes)
 
 
@@ -114,3 +115,35 @@ def plain_graph(path: Path, arrays: dict[str, Array]) -> Data:
     source, target = edge_pairs(path, "edge_index", arrays["edge_index"])
     edge_index = undirected_edges(path, source, target, x.size(0))
     return Data(x=x, edge_index=edge_index, y=node_labels(path, arrays["y"], x.size(0)))
+
+
+def undirected(keys: Array, nodes: int, *, sort_by_row: bool = True) -> Tensor:
+    """``edge_index`` with both directions of every edge, sorted, without duplicates and self-loops.
+
+    Graphs of :math:`10^8` stored edges pass through here, so arrays are filled in place.
+
+    Args:
+        keys: The edges as ``source * nodes + target``, in any order and direction.
+        nodes: Number of nodes.
+        sort_by_row: Sort by source, then target; otherwise by target, then source.
+
+    Example:
+        >>> undirected(np.array([1, 2, 4]), 3)  # 0 -> 1, 0 -> 2 and a self-loop at 1
+        tensor([[0, 0, 1, 2],
+                [1, 2, 0, 0]])
+    """
+    both = np.empty(2 * keys.size, np.int64)
+    both[: keys.size] = keys
+    np.remainder(keys, nodes, out=both[keys.size :])
+    both[keys.size :] *= nodes
+    both[keys.size :] += keys // nodes
+    both.sort()
+    wanted = both % (nodes + 1) != 0  # i * nodes + j is a multiple of nodes + 1 exactly where i = j
+    wanted[1:] &= both[1:] != both[:-1]
+    if not wanted.all():
+        both = both[wanted]
+    edge_index = np.empty((2, both.size), np.int64)
+    first, second = edge_index if sort_by_row else edge_index[::-1]
+    np.floor_divide(both, nodes, out=first)
+    np.remainder(both, nodes, out=second)
+    return torch.from_numpy(edge_index)

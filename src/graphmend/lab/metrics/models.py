@@ -1,15 +1,15 @@
-"""Does a surrogate loss point where the test loss points?"""
+"""What models say about a graph: where a surrogate loss points, and whether a mended graph helps another model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
-from graphmend.errors import one_of, seed_number
+from graphmend.errors import one_of, require, seed_number
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
@@ -17,9 +17,10 @@ from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.model import FrozenGNN
 from graphmend.model.restore import private
 from graphmend.outputs import cross_entropy, read_labels, read_mask
+from graphmend.results.scores import score
 from graphmend.surrogates import Surrogate, surrogate_of
 
-__all__ = ["gradient_correlation"]
+__all__ = ["gradient_correlation", "transfer"]
 
 OF = ("features", "structure", "both")
 
@@ -101,3 +102,46 @@ def _gradient(loss: Tensor, variables: list[Tensor]) -> Tensor:
 def _cosine(a: Tensor, b: Tensor) -> float:
     lengths = torch.linalg.vector_norm(a) * torch.linalg.vector_norm(b)
     return float((a @ b / lengths).clamp(-1.0, 1.0)) if float(lengths) > 0 else float("nan")
+
+
+@torch.no_grad()
+def transfer(
+    models: Mapping[str, nn.Module],
+    graphs: Mapping[str, Data],
+    *,
+    metric: str = "accuracy",
+    mask: Tensor | None = None,
+) -> dict[str, dict[str, float]]:
+    """The score of every model on every graph (GTrans, cross-architecture transferability).
+
+    Args:
+        models: Trained models by name; they are left as they were.
+        graphs: Versions of one test graph by name, with labels ``y``, such as ``result.data`` of each model's own
+            mending, and the graph as it came.
+        metric: See :func:`graphmend.lab.metrics.score`.
+        mask: The nodes that are scored; all of them when ``None``.
+
+    Returns:
+        ``table[graph][model]``.
+
+    Example:
+        >>> from graphmend.lab.backbones import GCN, SAGE
+        >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 0, 1]))
+        >>> table = transfer({"GCN": GCN(3, 8, 2), "SAGE": SAGE(3, 8, 2)}, {"as it came": data})
+        >>> list(table["as it came"])
+        ['GCN', 'SAGE']
+    """
+    require(len(models) > 0, "models is empty; give at least one by name")
+    for name, data in graphs.items():
+        check_graph(data)
+        require(data.get("y") is not None, f"the graph {name!r} has no labels; set its y to score models on it")
+    return {
+        row: {column: _score(model, data, metric, mask) for column, model in models.items()}
+        for row, data in graphs.items()
+    }
+
+
+def _score(model: nn.Module, data: Data, metric: str, mask: Tensor | None) -> float:
+    chosen = None if mask is None else read_mask(mask, data.x.size(0))
+    with private(data) as own, FrozenGNN(model, own) as frozen:
+        return score(metric, frozen.predict(own), data.y, chosen)
