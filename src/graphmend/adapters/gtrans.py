@@ -125,7 +125,7 @@ class GTrans(Adapter):
         check_fields(self, real_number, "time_limit", above=0, optional=True, hint="None is no limit")
 
     def propose(self, case: Case) -> Proposal:
-        """Algorithm 1 of the paper; for the features alone where the model or the loss keeps edges from being learned."""
+        """Algorithm 1 of the paper; for the features alone where edges cannot be learned for this model or loss."""
         try:
             return self._propose(case)
         except (NoEdgeGradient, UnsupportedLayerError) as error:
