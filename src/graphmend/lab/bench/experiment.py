@@ -84,8 +84,8 @@ class Experiment:
         choice: All of it.
         setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
-        render: The table, or a function that draws the figure.
-        figure: Draws a figure beside the table, if there is one; it returns a ``matplotlib.figure.Figure``.
+        render: Makes the table, if there is one.
+        figure: Draws the figure, if there is one; it returns a ``matplotlib.figure.Figure``.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Experiment:
     choice: Choice
     setting: str
     runs: Callable[[Choice], list[Run]]
-    render: Callable[[Choice, Store], Any]
+    render: Callable[[Choice, Store], Table] | None = None
     figure: Callable[[Choice, Store], Any] | None = None
 
     @classmethod

@@ -16,7 +16,6 @@ from graphmend.files.files import write_atomically, write_text
 from graphmend.lab.bench.execute import with_needs
 from graphmend.lab.bench.experiments import EXPERIMENTS
 from graphmend.lab.bench.store import Store
-from graphmend.lab.bench.tables import Table
 
 DOCS = Path(__file__).parent.parent / "docs" / "results"
 ELSEWHERE = ("methods", "abnormal-methods")
@@ -36,13 +35,10 @@ def main() -> None:
         runs = with_needs(experiment.runs(experiment.choice))
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
-        drawn = experiment.render(experiment.choice, store)
-        figure = None if experiment.figure is None else experiment.figure(experiment.choice, store)
-        if isinstance(drawn, Table):
-            write_text(DOCS / "tables" / f"{name}.md", drawn.markdown())
-        else:
-            figure = drawn
-        if figure is not None:
+        if experiment.render is not None:
+            write_text(DOCS / "tables" / f"{name}.md", experiment.render(experiment.choice, store).markdown())
+        if experiment.figure is not None:
+            figure = experiment.figure(experiment.choice, store)
             write_atomically(DOCS / "tables" / f"{name}.png", partial(figure.savefig, format="png", dpi=110))
         packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)
         print(f"{name}: {packed} of {len(runs)} runs")
