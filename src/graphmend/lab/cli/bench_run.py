@@ -84,8 +84,9 @@ def run_experiment(
     shown = not quiet and has_terminal()
     summary = execute(runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=shown)
     console = PlainConsole()
-    if part.experiment.render is not None:
-        console.print(part.experiment.render(choice, store).rich())
+    table = part.experiment.drawn(choice, store)
+    if table is not None:
+        console.print(table.rich())
     else:
         console.print(f"This is a figure; 'graphmend bench render {part.name} --out FOLDER' draws it.", soft_wrap=True)
     if quiet:
@@ -120,8 +121,8 @@ def run_render(part: Part, folder: Path, out: Path, quiet: bool) -> None:
     choice, experiment, store = part.choice(), part.experiment, Store(folder)
     require(folder.is_dir(), NO_RESULTS.format(folder=folder))
     check_folder(out)
-    drawings = [draw(choice, store) for draw in (experiment.render, experiment.figure) if draw is not None]
-    paths = [path for drawn in drawings for path in written(drawn, out / part.name)]
+    drawings = (experiment.drawn(choice, store), experiment.pictured(choice, store))
+    paths = [path for drawn in drawings if drawn is not None for path in written(drawn, out / part.name)]
     if not quiet:
         PlainConsole().print("\n".join(map(str, paths)), soft_wrap=True)
 

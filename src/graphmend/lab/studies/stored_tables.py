@@ -35,10 +35,11 @@ def main() -> None:
         runs = with_needs(experiment.runs(experiment.choice))
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
-        if experiment.render is not None:
-            write_text(DOCS / "tables" / f"{name}.md", experiment.render(experiment.choice, store).markdown())
-        if experiment.figure is not None:
-            figure = experiment.figure(experiment.choice, store)
+        table = experiment.drawn(experiment.choice, store)
+        figure = experiment.pictured(experiment.choice, store)
+        if table is not None:
+            write_text(DOCS / "tables" / f"{name}.md", table.markdown())
+        if figure is not None:
             write_atomically(DOCS / "tables" / f"{name}.png", partial(figure.savefig, format="png", dpi=110))
         packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)
         print(f"{name}: {packed} of {len(runs)} runs")
