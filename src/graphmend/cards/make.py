@@ -15,7 +15,6 @@ from torch_geometric.data.data import BaseData
 
 from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.observation import Observation, observe
 from graphmend.cards.prototypes import find_prototypes
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics, widened
 from graphmend.cards.source_card import SourceCard, nearest_centroid
@@ -25,7 +24,7 @@ from graphmend.graph.batches import Graphs, are_several, refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
-from graphmend.model import FrozenGNN
+from graphmend.model import FrozenGNN, Observation
 from graphmend.model.embedding import Tap
 from graphmend.model.restore import plain, private
 from graphmend.model.wiring import Taps
@@ -91,7 +90,7 @@ def card(
             FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps) as frozen,
         ):
             taps = frozen.taps
-            seen.append(observe(frozen, own))
+            seen.append(frozen.observe(own))
             _check_finite(seen[-1])
             maps.append(frozen.first_map)
             keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
