@@ -14,6 +14,7 @@ from graphmend.adapters.gate import Gate
 from graphmend.cards.make import card as make_card
 from graphmend.contracts import Adapter
 from graphmend.errors import require
+from graphmend.files.digest import unchanged
 from graphmend.results.adaptation import Adaptation
 
 __all__ = ["Mend", "mend"]
@@ -45,11 +46,12 @@ def mend(
         ``verdict``.
     """
     adapter = Gate() if adapter is None else check_adapter(adapter)
-    if source is not None:
-        given = options.get("card") is not None
-        require(not given, "give a card or the source to make one from, not both")
+    if source is None:
+        return call(adapter, model, data, **options)
+    require(options.get("card") is None, "give a card or the source to make one from, not both")
+    with unchanged(model):
         options["card"] = make_card(model, source, embedding=getattr(adapter, "embedding", None))
-    return call(adapter, model, data, **options)
+        return call(adapter, model, data, **options)
 
 
 class Mend:
