@@ -177,7 +177,7 @@ class Mending:
     def __call__(self, job: Job, folder: Path | None) -> tuple[Path, Report]:
         """The graph's path and report; the results are written if there is a folder for them."""
         net = _read_once(self.files, self.device) if self.net is None else self.net
-        adapter = adapter_of(self.adapter, self.settings, job.arrays)
+        adapter = adapter_with(self.adapter, self.settings, job.arrays)
         result = adapter(net, job.data, card=self.card.card, limits=job.limits, **self.call)
         if self.answers is not None and self.labels is not None:
             result = settle(result, self.answers, self.labels)
@@ -221,7 +221,7 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> d
     return report
 
 
-def adapter_of(name: str, values: dict[str, Any], arrays: dict[str, Tensor]) -> Adapter:
+def adapter_with(name: str, values: dict[str, Any], arrays: dict[str, Tensor]) -> Adapter:
     """An adapter with its settings.
 
     Args:
@@ -254,7 +254,7 @@ def run_mend(request: Request) -> None:
     _check_request(request)
     answers = None if request.labels is None else answers_in(request.labels)
     net = load_any_model(request.model, factory=request.factory, weights=request.weights).to(where)
-    adapter_of(request.adapter, chosen, {})  # complain before any graph is read
+    adapter_with(request.adapter, chosen, {})  # complain before any graph is read
     with unchanged(net):
         _run(request, net, chosen, answers, workers, where)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.engine.shared_features import as_tensor
 from graphmend.errors import GraphMendError, require
+
+__all__ = ["LABELS_ARE_KEPT", "Caller", "fresh", "scores_of"]
 
 LABELS_ARE_KEPT = (
     "the model's forward asks for the labels y, which are kept from it so that its predictions do not depend on them; "
@@ -102,3 +106,26 @@ def _without_labels(data: Data) -> Data:
     out = copy.copy(data)
     del out.y
     return out
+
+
+def fresh(data: Data, written: Iterable[str]) -> Data:
+    """A copy of a graph for a model to keep, with tensors of its own where the model writes into them.
+
+    Args:
+        data: The graph.
+        written: The attributes that the model writes into.
+    """
+    out = copy.copy(data)
+    for name in written:
+        out[name] = as_tensor(data[name]).clone()
+    return out
+
+
+def scores_of(out: Any, nodes: int) -> Tensor:
+    """What a model has returned, if it is one row of class scores per node."""
+    shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+    fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
+    require(fits, f"the model must return one row of class scores per node, {nodes} rows (got {shape}); wrap it")
+    is_dense = out.layout == torch.strided and out.is_floating_point()
+    require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
+    return out  # type: ignore[no-any-return]
