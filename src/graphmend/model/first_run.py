@@ -53,7 +53,7 @@ class FirstRun:
 
     @property
     def _forward(self) -> Caller:
-        return Caller(self.model, self.wiring.leave_out)
+        return Caller(self.model, self.wiring.leave_out, output=self.frozen.output)
 
     def _written_on_the_whole_graph(self) -> tuple[str, ...]:
         try:
@@ -72,7 +72,7 @@ class FirstRun:
         if self.whole.get("y") is None:
             return False
         try:
-            self._written_attributes(Caller(self.model, shows_labels=True), self.whole)
+            self._written_attributes(Caller(self.model, output=self.frozen.output, shows_labels=True), self.whole)
         except Exception as error:  # labels were not the reason
             _LOG.debug("with labels: %s", first_line(error))
             return False
@@ -80,7 +80,7 @@ class FirstRun:
 
     def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
         """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
-        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}))
+        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}), output=self.frozen.output)
         if self.whole.get("edge_attr") is None or bare.extra == self._forward.extra:
             return None
         try:

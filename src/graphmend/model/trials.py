@@ -22,7 +22,7 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.engine.trials import why_features_are_not_shared
-from graphmend.errors import require
+from graphmend.errors import GraphMendError, require
 from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import sample, without_edges
 from graphmend.model.call import Caller
@@ -104,7 +104,7 @@ class Trials:
     @property
     def forward(self) -> Caller:
         """How the model is called."""
-        return Caller(self.model, self.wiring.leave_out)
+        return Caller(self.model, self.wiring.leave_out, output=self.frozen.output)
 
     def run_once(self) -> None:
         """Does the model run on the graph at all, and does it write into its input?"""
@@ -199,8 +199,9 @@ class Trials:
         method = getattr(self.model, "embed", None)
         if not (inspect.ismethod(method) or isinstance(method, torch.ScriptMethod)):
             return False
-        own, data = Caller(method, self.wiring.leave_out), copy.copy(self.data)
+        data = copy.copy(self.data)
         try:
+            own = Caller(method, self.wiring.leave_out)
             with torch.enable_grad():  # even where only the value of Z is wanted
                 data.x = data.x.clone().requires_grad_().clone()
                 z = own(data)
@@ -233,7 +234,12 @@ class Trials:
         with torch.no_grad():
             if self._embedding is not None:
                 return named_tap(self.model, self._embedding, lambda: run(data), nodes)
-            return find_tap(self.model, lambda: run(data), nodes, reacts)
+            try:
+                return find_tap(self.model, lambda: run(data), nodes, reacts)
+            except GraphMendError:
+                if not torch.equal(run(data), run(without_edges(data, half))):
+                    raise
+            return find_tap(self.model, lambda: run(data), nodes, lambda _: True)  # it reads no edges at all
 
     def first_layer(self) -> FirstLayer:
         """Where the first pre-activation comes from."""
