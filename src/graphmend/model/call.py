@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.storage import N_KEYS
 
+from graphmend.engine.shared_features import as_tensor
 from graphmend.errors import GraphMendError, require, shown
 
-__all__ = ["LABELS_ARE_KEPT", "Caller", "Output", "check_output_name", "described"]
+__all__ = ["LABELS_ARE_KEPT", "Caller", "Output", "check_output_name", "fresh", "scores_of"]
 
 Output = str | int | None
 """Which part of what a model returns has the scores: a key or an attribute, a position, or all of it."""
@@ -118,7 +120,7 @@ def check_output_name(output: Any) -> Output:
     return output  # type: ignore[no-any-return]
 
 
-def described(out: Any) -> str:
+def _described(out: Any) -> str:
     """What a model returned, for a message: its shape, or its parts with theirs."""
     if isinstance(out, Tensor):
         return f"{tuple(out.shape)}"
@@ -143,7 +145,9 @@ def _part(out: Any, output: str | int) -> Any:
     if isinstance(output, int) and isinstance(out, tuple | list) and -len(out) <= output < len(out):
         return out[output]
     parts = _parts(out)
-    require(output in parts, f"the model returns no part {output!r} (got {described(out)}); choose one that it returns")
+    require(
+        output in parts, f"the model returns no part {output!r} (got {_described(out)}); choose one that it returns"
+    )
     return parts[output]
 
 
@@ -181,3 +185,27 @@ def _without_labels(data: Data) -> Data:
     out = copy.copy(data)
     del out.y
     return out
+
+
+def fresh(data: Data, written: Iterable[str]) -> Data:
+    """A copy of a graph for a model to keep, with tensors of its own where the model writes into them.
+
+    Args:
+        data: The graph.
+        written: The attributes that the model writes into.
+    """
+    out = copy.copy(data)
+    for name in written:
+        out[name] = as_tensor(data[name]).clone()
+    return out
+
+
+def scores_of(out: Any, nodes: int) -> Tensor:
+    """What a model has returned, if it is one row of class scores per node."""
+    fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
+    remedy = "wrap it" if isinstance(out, Tensor) else "say which part has them, as in output='logits' or output=0"
+    needed = f"the model must return one row of class scores per node, {nodes} rows"
+    require(fits, f"{needed} (got {_described(out)}); {remedy}")
+    is_dense = out.layout == torch.strided and out.is_floating_point()
+    require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
+    return out  # type: ignore[no-any-return]

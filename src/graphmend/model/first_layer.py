@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm as GraphBatchNorm
+from torch_geometric.nn import MessagePassing
 
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import Leaves
@@ -169,7 +170,8 @@ def _response(value: Tensor, products: list[Tensor]) -> Tensor:
 
 def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
     """The outputs of all modules with one row of numbers per node, in the order in which the modules finish."""
-    names = {module: name for name, module in model.named_modules() if name and not is_scripted(module)}
+    layers = {name: module for name, module in model.named_modules() if name or isinstance(module, MessagePassing)}
+    names = {module: name for name, module in layers.items() if not is_scripted(module)}
     turns: Counter[nn.Module] = Counter()
     outputs: dict[Call, _Output] = {}
 
