@@ -76,8 +76,8 @@ def mend(
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
-            ``limits``, ``seed``, ``progress``, ``callback``, ``mode`` and ``output`` (which part of what the model returns
-            has the scores: ``"logits"``, ``0``), see :class:`graphmend.adapters.Adapter`.
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode`` and ``output`` (which part of what the model
+            returns has the scores: ``"logits"``, ``0``), see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the

@@ -70,6 +70,7 @@ class Specimen:
     def trained(self) -> nn.Module:
         """The model after a short training; one that is refused anyway is not trained."""
         torch.manual_seed(0)
+        random.seed()  # PyG names files after a random number, and tests in other processes begin with the same ones
         model, data = self.make(), self.graph_of(0)
         if self.refused is not None:
             return model.eval()
@@ -94,7 +95,6 @@ def two(conv: Any, *size: Any, **options: Any) -> Callable[[], nn.Module]:
 
 
 def sequential() -> nn.Module:
-    random.seed()  # PyG names a file after a random number, and tests in other processes begin with the same ones
     steps = [(pyg.GCNConv(IN, 16), "x, edge_index -> x"), nn.ReLU(inplace=True), (nn.Linear(16, CLASSES), "x -> x")]
     return pyg.Sequential("x, edge_index", steps)
 
@@ -116,7 +116,6 @@ def antisymmetric() -> nn.Module:
 
 
 def then_antisymmetric(conv: nn.Module) -> nn.Module:
-    random.seed()
     steps = [(conv, "x, edge_index -> x"), (pyg.AntiSymmetricConv(16), "x, edge_index -> x")]
     return pyg.Sequential("x, edge_index", steps)
 
