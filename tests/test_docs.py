@@ -48,7 +48,7 @@ PAGES = (
     *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))),
 )
 SOURCE = ROOT / "src" / "graphmend"
-EVERYBODY = {"contracts", "errors", "outputs", "progress", "transforms", "version"}
+EVERYBODY = {"contracts", "errors", "outputs", "progress", "transforms", "version", "wrappers"}
 FRONT_ENDS = ("cli", "lab")
 pages = pytest.mark.parametrize("name", PAGES)
 

@@ -25,7 +25,7 @@ PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "mars
 FRONT_ENDS = ("cli", "lab")
 """What the library does not know: the command line, and the lab, which only the command line opens a door to."""
 
-FOR_ALL = {"contracts", "errors", "outputs", "progress", "version"}
+FOR_ALL = {"contracts", "errors", "outputs", "progress", "version", "wrappers"}
 """Files in the root that every room may use, and that know no room themselves."""
 
 ROOMS: dict[str, set[str]] = {
