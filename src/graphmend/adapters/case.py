@@ -256,10 +256,13 @@ def prepare(
         history = History(device, callback, progress)
         embedding = needs.embedding if card is None else card.embedding
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
+            known = "no source card" if card is None else f"a source card of {card.nodes} nodes"
+            sizes = data.x.size(0), data.edge_index.size(1)
+            _LOG.debug("%s: %d nodes, %d edge entries, %s", needs.name, *sizes, known)
             case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress)
             if needs.changes_model:
                 with case.freeze(model):
-                    _LOG.debug("the model runs on this graph, so a copy of it can be changed")
+                    _LOG.debug("%s: the model runs on this graph, so a copy of it can be changed", needs.name)
                 case.changed = _copied(model, needs)
                 with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
                     yield case
@@ -280,11 +283,14 @@ def finish(case: Case, proposal: Proposal | Stopped, needs: Needs) -> Adaptation
     with case.freeze(model) if case.frozen is None else nullcontext(case.frozen) as frozen:
         if isinstance(proposal, Proposal):
             try:
-                return _changed(case, frozen, proposal, needs)
+                result = _changed(case, frozen, proposal, needs)
+                if _LOG.isEnabledFor(logging.INFO):
+                    _LOG.info("%s: %s: %s", needs.name, result.decision, result.sentence)
+                return result
             except Stopped as stopped:
                 proposal = stopped
         reason = str(proposal) if case.filling is None else f"{proposal}; only {case.filling.sentence}"
-        _LOG.warning("the graph is left as it was: %s", reason)
+        _LOG.warning("%s: the graph is left as it was: %s", needs.name, reason)
         return _changed(case, frozen, Proposal(), needs, reason=reason)
 
 
