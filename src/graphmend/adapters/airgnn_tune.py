@@ -58,7 +58,7 @@ class AirGNNTune(Adapter):
 
     def _score(self, case: Case, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
         _set(layers, value)
-        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager") as frozen:
+        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager", output=case.output) as frozen:
             return accuracy(frozen.predict(case.data), nodes, labels)
 
 

@@ -91,6 +91,8 @@ class _Called:
         options: Options = {"limits": case.limits, "seed": case.seed, "mode": case.mode}
         if case.card is not None:
             options["card"] = case.card
+        if case.output is not None:
+            options["output"] = case.output
         result = self.function(case.original, case.data, **options)
         name = getattr(self.function, "__name__", type(self.function).__name__)
         require(
@@ -122,8 +124,9 @@ class Adapter(ABC):
             data: The test graph. Labels are read only by a surrogate that was given a label mask.
             options: ``limits`` (what may not change), ``seed`` (of everything random), ``progress`` (show a progress
                 bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes the plain way, without
-                sharing, stacking or recording anything; the results are the same to float rounding) and ``card`` (what
-                the model saw when it was trained, from :func:`graphmend.card`).
+                sharing, stacking or recording anything; the results are the same to float rounding), ``card`` (what the
+                model saw when it was trained, from :func:`graphmend.card`) and ``output`` (which part of what the model
+                returns has the scores: a name such as ``"logits"``, or a position).
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
