@@ -131,7 +131,7 @@ def mend_each(
     kind = type(graphs).__name__
     require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
     several, method = Graphs(graphs), adapter_of(adapter)
-    check_options(**{name: value for name, value in options.items() if name != "card"})  # type: ignore[arg-type]
+    check_options(options)
     _make_card(model, source, method, options)
     given = options.get("card")
     if given is not None:

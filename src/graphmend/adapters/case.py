@@ -209,20 +209,16 @@ class Case:
         )
 
 
-def check_options(
-    *,
-    limits: Limits | None = None,
-    seed: int = 0,
-    progress: bool = False,
-    callback: Callable[[Step], None] | None = None,
-    mode: str = "auto",
-) -> None:
-    """Raise unless the options that have nothing to do with the graph are what :func:`prepare` takes."""
+def check_options(options: Options) -> None:
+    """Raise unless those options that can be judged without a graph are what :func:`prepare` takes."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"mend() got an unexpected keyword argument {name!r}")
+    limits, callback = options.get("limits"), options.get("callback")
     is_limits = limits is None or isinstance(limits, Limits)
     require(is_limits, f"limits must be a graphmend.Limits (got {type(limits).__name__})")
-    seed_number("seed", seed)
-    one_of("mode", mode, MODES)
-    switch("progress", progress)
+    seed_number("seed", options.get("seed", 0))
+    one_of("mode", options.get("mode", "auto"), MODES)
+    switch("progress", options.get("progress", False))
     require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
 
 
@@ -249,7 +245,7 @@ def prepare(
     if has_missing:
         _require_filling(data.x, needs)
     refuse_sampled(data)
-    check_options(limits=limits, seed=seed, progress=progress, callback=callback, mode=mode)
+    check_options({"limits": limits, "seed": seed, "progress": progress, "callback": callback, "mode": mode})
     limits, seed = Limits() if limits is None else limits, int(seed)
     limits.check(data)
     with unchanged(model):
