@@ -93,8 +93,9 @@ def mend(
         with unchanged(model):
             return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
     method = adapter_of(adapter)
-    _make_card(model, source, method, options)
-    return call(method, model, data, **options)
+    with unchanged(model):
+        _make_card(model, source, method, options)
+        return call(method, model, data, **options)
 
 
 def mend_each(

@@ -109,6 +109,8 @@ class Adapter(ABC):
     """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``."""
 
     changes_model: ClassVar[bool] = False  #: whether ``propose`` is given a copy of the model to change
+    uses_card: ClassVar[bool] = True  #: whether it looks at a source card
+    needs: ClassVar[str] = ""  #: what it needs beyond a model and a graph, as part of a sentence
     fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
