@@ -537,6 +537,27 @@ def test_the_summary_is_for_people() -> None:
     assert "no rows of the training graph" in lines[0] and len(lines) == 4
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_card_is_five_lines(kind: str) -> None:
+    made = card(trained(MODELS[kind]), graph())
+    for shown in (made, made.to(torch.device("cpu"), torch.float32)):
+        title, *lines = repr(shown).splitlines()
+        assert title.startswith(f"SourceCard of {N} nodes, {IN} feature columns, {shown.prior.numel()} classes")
+        assert (
+            len(lines) == 4
+            and f"noise level {shown.noise:.3f}" in lines[0]
+            and f"{shown.edges_per_node:.1f} per node" in lines[3]
+        )
+        assert all(len(line) < 120 for line in lines)
+        html = shown._repr_html_()
+        assert html.count("<tr>") == 4 and title in html
+
+
+def test_a_card_of_many_classes_names_a_few() -> None:
+    made = dataclasses.replace(card(gcn(), graph()), prior=torch.full((40,), 1 / 40))
+    assert "..." in repr(made) and repr(made).count(" %") == 11
+
+
 def test_bad_input_is_named() -> None:
     model = gcn()
     with pytest.raises(GraphMendError, match="train_data is an empty list; give the graph"):
