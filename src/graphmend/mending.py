@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from os import PathLike
@@ -27,6 +28,8 @@ from graphmend.results.history import Step
 from graphmend.results.results import Failure, Results, without_locals
 
 __all__ = ["Mend", "mend", "mend_each"]
+
+_LOG = logging.getLogger(__name__)
 
 Method: TypeAlias = Adapter | Callable[..., Adaptation] | type | str | None
 """An adapter, a function, the class of an adapter, its name, or ``None`` for the gate."""
@@ -76,7 +79,8 @@ def mend(
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
-            ``limits``, ``seed``, ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode`` and ``output`` (which part of what the model
+            returns has the scores: ``"logits"``, ``0``), see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
@@ -89,8 +93,9 @@ def mend(
         with unchanged(model):
             return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
     method = adapter_of(adapter)
-    _make_card(model, source, method, options)
-    return call(method, model, data, **options)
+    with unchanged(model):
+        _make_card(model, source, method, options)
+        return call(method, model, data, **options)
 
 
 def mend_each(
@@ -127,7 +132,7 @@ def mend_each(
     kind = type(graphs).__name__
     require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
     several, method = Graphs(graphs), adapter_of(adapter)
-    check_options(**{name: value for name, value in options.items() if name != "card"})  # type: ignore[arg-type]
+    check_options(options)
     _make_card(model, source, method, options)
     given = options.get("card")
     if given is not None:
@@ -151,13 +156,19 @@ def _result_or_failure(
     index: int, model: nn.Module, data: Any, adapter: Any, options: Options, watched: _Watched
 ) -> Adaptation | Failure:
     if isinstance(data, Exception):
-        return Failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+        return _failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+    _LOG.debug("graph %d", index)
     try:
         return call(adapter, model, data, **options)
     except Exception as error:
         if error is watched.error:
             raise
-        return Failure(index, str(error) or type(error).__name__, without_locals(error), data)
+        return _failure(index, str(error) or type(error).__name__, error, data)
+
+
+def _failure(index: int, reason: str, error: Exception, data: Data | None = None) -> Failure:
+    _LOG.warning("graph %d cannot be mended: %s", index, reason)
+    return Failure(index, reason, without_locals(error), data)
 
 
 class _Watched:
@@ -181,7 +192,9 @@ def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, op
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        options["card"] = make_card(model, source, embedding=getattr(adapter, "embedding", None))
+        options["card"] = make_card(
+            model, source, embedding=getattr(adapter, "embedding", None), output=options.get("output")
+        )
 
 
 def _batch(data: Data | Several) -> Batch | None:
@@ -196,7 +209,7 @@ class Mend:
     Args:
         model: Any trained PyG module; it is left as it was.
         adapter: A method, its class or its name; the gate decides when ``None``.
-        options: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
+        options: ``card``, ``limits``, ``seed``, ``mode`` and ``output``, as in :func:`mend`.
 
     Example:
         >>> import torch

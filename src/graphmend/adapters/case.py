@@ -34,6 +34,7 @@ from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.model import FrozenGNN
+from graphmend.model.call import Output
 from graphmend.model.restore import private, untouched_rng
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint_of
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
     callback: Callable[[Step], None] | None
     mode: str
     card: SourceCard | str | PathLike[str] | None
+    output: Output
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Case:
         filling: What was missing and is filled, if something was.
         embedding: Name of the module whose output is Z, if one was named.
         progress: Whether to show a progress bar.
+        output: Which part of what the model returns has the scores.
     """
 
     original: nn.Module
@@ -117,6 +120,7 @@ class Case:
     filling: Filling | None = None
     embedding: str | None = None
     progress: bool = False
+    output: Output = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
     changed: nn.Module | None = None  #: a copy of the model, for adapters that change it
 
@@ -200,23 +204,21 @@ class Case:
     def freeze(self, model: nn.Module, *, uses_card: bool = False) -> FrozenGNN:
         """A model, frozen for this graph; with the card, its first layer and its embedding are those of the card."""
         taps = self.card.taps if uses_card and self.card is not None else None
-        return FrozenGNN(model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps)
+        return FrozenGNN(
+            model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps, output=self.output
+        )
 
 
-def check_options(
-    *,
-    limits: Limits | None = None,
-    seed: int = 0,
-    progress: bool = False,
-    callback: Callable[[Step], None] | None = None,
-    mode: str = "auto",
-) -> None:
-    """Raise unless the options that have nothing to do with the graph are what :func:`prepare` takes."""
+def check_options(options: Options) -> None:
+    """Raise unless those options that can be judged without a graph are what :func:`prepare` takes."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"mend() got an unexpected keyword argument {name!r}")
+    limits, callback = options.get("limits"), options.get("callback")
     is_limits = limits is None or isinstance(limits, Limits)
     require(is_limits, f"limits must be a graphmend.Limits (got {type(limits).__name__})")
-    seed_number("seed", seed)
-    one_of("mode", mode, MODES)
-    switch("progress", progress)
+    seed_number("seed", options.get("seed", 0))
+    one_of("mode", options.get("mode", "auto"), MODES)
+    switch("progress", options.get("progress", False))
     require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
 
 
@@ -232,6 +234,7 @@ def prepare(
     callback: Callable[[Step], None] | None = None,
     mode: str = "auto",
     card: SourceCard | str | PathLike[str] | None = None,
+    output: Output = None,
 ) -> Iterator[Case]:
     """Check everything, copy what has to be copied, and freeze the model; arguments as in :func:`graphmend.mend`.
 
@@ -242,7 +245,7 @@ def prepare(
     if has_missing:
         _require_filling(data.x, needs)
     refuse_sampled(data)
-    check_options(limits=limits, seed=seed, progress=progress, callback=callback, mode=mode)
+    check_options({"limits": limits, "seed": seed, "progress": progress, "callback": callback, "mode": mode})
     limits, seed = Limits() if limits is None else limits, int(seed)
     limits.check(data)
     with unchanged(model):
@@ -255,11 +258,15 @@ def prepare(
         generator = torch.Generator(device=device).manual_seed(seed)
         history = History(device, callback, progress)
         embedding = needs.embedding if card is None else card.embedding
+        output = _chosen_output(output, card)
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
-            case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress)
+            known = "no source card" if card is None else f"a source card of {card.nodes} nodes"
+            sizes = data.x.size(0), data.edge_index.size(1)
+            _LOG.debug("%s: %d nodes, %d edge entries, %s", needs.name, *sizes, known)
+            case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress, output)
             if needs.changes_model:
                 with case.freeze(model):
-                    _LOG.debug("the model runs on this graph, so a copy of it can be changed")
+                    _LOG.debug("%s: the model runs on this graph, so a copy of it can be changed", needs.name)
                 case.changed = _copied(model, needs)
                 with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
                     yield case
@@ -280,11 +287,14 @@ def finish(case: Case, proposal: Proposal | Stopped, needs: Needs) -> Adaptation
     with case.freeze(model) if case.frozen is None else nullcontext(case.frozen) as frozen:
         if isinstance(proposal, Proposal):
             try:
-                return _changed(case, frozen, proposal, needs)
+                result = _changed(case, frozen, proposal, needs)
+                if _LOG.isEnabledFor(logging.INFO):
+                    _LOG.info("%s: %s: %s", needs.name, result.decision, result.sentence)
+                return result
             except Stopped as stopped:
                 proposal = stopped
         reason = str(proposal) if case.filling is None else f"{proposal}; only {case.filling.sentence}"
-        _LOG.warning("the graph is left as it was: %s", reason)
+        _LOG.warning("%s: the graph is left as it was: %s", needs.name, reason)
         return _changed(case, frozen, Proposal(), needs, reason=reason)
 
 
@@ -321,7 +331,7 @@ def _changed(case: Case, frozen: FrozenGNN, proposal: Proposal, needs: Needs, re
         engine=proposal.engine,
         verdict=proposal.verdict,
         alternative=_alternative(case, frozen, proposal.alternative),
-        rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode),
+        rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode, case.output),
         filled=filled,
     )
 
@@ -353,6 +363,17 @@ def _fitting(card: SourceCard | str | PathLike[str], model: nn.Module, data: Dat
         "use the same for both",
     )
     return card.to(data.x.device, data.x.dtype)
+
+
+def _chosen_output(output: Output, card: SourceCard | None) -> Output:
+    """The part of the model's output that was chosen, in this call or when the card was made."""
+    if card is None or output == card.output:
+        return output
+    require(
+        output is None,
+        f"the source card was made with output={card.output!r}, this call has output={output!r}; use the same for both",
+    )
+    return card.output
 
 
 def _require_filling(x: Tensor, needs: Needs) -> None:

@@ -23,10 +23,14 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS
+from graphmend.results.display import html_table, text_lines
+from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
 FORMAT = "graphmend-card-3"
+SHOWN = 10  # classes in the text
+WHOLE = "the model itself"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +77,7 @@ class SourceCard:
         z_is_output: Whether the embedding is the output of that module instead.
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
+        output: Which part of what the model returns has the scores, if it returns several.
     """
 
     column_mean: Tensor
@@ -112,6 +117,7 @@ class SourceCard:
     z_is_output: bool
     z_tail: list[str]
     embedding: str | None = None
+    output: str | int | None = None
 
     @property
     def taps(self) -> Taps:
@@ -204,7 +210,7 @@ class SourceCard:
             "the source card belongs to another model, or this one was trained further; "
             "make a new one with graphmend.card(model, train_data)",
         )
-        missing = self._missing_in(getattr(model, "_orig_mod", model))
+        missing = self._missing_in(unwrapped(model))
         require(
             not missing,
             f"the source card was made with {listed(missing)}, which the model no longer has; "
@@ -234,6 +240,30 @@ class SourceCard:
                 f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class",
             )
         )
+
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        size = 4 * sum(tensor.numel() for tensor in self.parts()[0].values()) / 1024
+        columns, classes = self.column_mean.numel(), self.prior.numel()
+        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {classes} classes ({size:.0f} kB)"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        shares = [f"{100 * float(share):.0f} %" for share in self.prior[:SHOWN]]
+        more = ["..."] if self.prior.numel() > SHOWN else []
+        layer, units = self.first_layer or WHOLE, self.first_mean.numel()
+        z_layer = "the model's own embed" if self.z_layer is None else self.embedding or self.z_layer or WHOLE
+        return [
+            ("first layer", f"{layer}, {units} units, noise level {self.noise:.3f}"),
+            ("embedding", f"{z_layer}, {self.z_mean.numel()} units"),
+            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}"),
+            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class"),
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
@@ -278,6 +308,7 @@ class SourceCard:
             "str": (str,),
             "list[str]": (list,),
             "str | None": (str, type(None)),
+            "str | int | None": (str, int, type(None)),
         }
         wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
         if not wrong and not all(type(call) is str for call in self.z_tail):
