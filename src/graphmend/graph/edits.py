@@ -12,8 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.graph.canonical import edge_keys
-from graphmend.graph.pieces import may_be_edge_level, regroup
-from graphmend.graph.sequences import edge_sequences, lengthened, selected
+from graphmend.graph.edge_lists import edge_sequences, lengthened, may_be_edge_level, regroup, selected
 
 __all__ = [
     "attributes_of_added",

@@ -17,14 +17,13 @@ from graphmend.errors import require, whole_number
 from graphmend.graph.canonical import node_keys
 from graphmend.outputs import number_of_classes, predictions
 from graphmend.results.comparison import Comparison, compare
-from graphmend.results.display import html_table, text_lines
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.frames import frame, node_columns
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch, rebase
 from graphmend.results.plot import plot
 from graphmend.results.proposal import Proposal
 from graphmend.results.questions import class_number, labels_in_order, nodes_to_ask, poll
+from graphmend.results.tables import frame, html_table, node_columns, text_lines
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["Adaptation", "Runs"]
@@ -163,7 +162,7 @@ class Adaptation:
         return compare(self.before, self.logits, y, mask)
 
     def to_frame(self) -> Any:
-        """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.frames.node_columns`."""
+        """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.tables.node_columns`."""
         return frame(node_columns(self))
 
     def plot(self, path: str | Path | None = None) -> Any:

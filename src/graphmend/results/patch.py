@@ -15,12 +15,11 @@ from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
+from graphmend.graph.edge_lists import edge_bounds, edge_sequences, is_per_graph, merged, regroup, removed_entries
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
-from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
-from graphmend.graph.sequences import edge_sequences, merged, removed_entries
-from graphmend.results.display import html_table
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch_file import as_json, read_patch, with_prefix, write_patch
+from graphmend.results.tables import html_table
 
 __all__ = ["Patch", "as_bits", "rebase"]
 
@@ -259,6 +258,15 @@ class Patch:
             f"{self.num_rows} feature rows changed, {self.num_removed} edge entries removed, "
             f"{self.num_added} added{weights} (graph {self.before[:12]})"
         )
+
+    def feature_change(self, x: Tensor) -> Tensor:
+        """The distance of each row of mended features from what it was, in float64, without missing values."""
+        rows = self.rows.to(x.device)
+        after = x.detach()[rows]
+        before = (as_bits(after) ^ self.bits.to(x.device)).view(x.dtype)
+        out = torch.zeros(x.size(0), dtype=torch.float64, device=x.device)
+        out[rows] = (after.double() - before.double()).nan_to_num(nan=0.0).norm(dim=1)
+        return out
 
     @property
     def is_empty(self) -> bool:

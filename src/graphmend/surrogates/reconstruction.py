@@ -12,8 +12,7 @@ from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.neighbours import spmm
 from graphmend.errors import check_fields, switch
-from graphmend.surrogates.base import Surrogate
-from graphmend.surrogates.rows import unit_rows
+from graphmend.surrogates.base import Surrogate, unit_rows
 
 __all__ = ["Reconstruction"]
 
