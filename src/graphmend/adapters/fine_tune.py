@@ -23,7 +23,7 @@ __all__ = ["FineTune"]
 
 @dataclass(frozen=True, eq=False)
 class FineTune(Adapter):
-    r"""Proposal the model, keep the graph: all parameters go down a surrogate loss on the test graph.
+    r"""Adapt the model, keep the graph: all parameters go down a surrogate loss on the test graph.
 
     .. math:: \min_\theta \mathcal L_s\left(f_\theta(A, X)\right)
 

@@ -211,10 +211,10 @@ def _require_lower_loss(engine: Engine, history: History, best: Tensor | None, o
     """
     losses = [step.loss for step in history.read()]
     scores = [candidate.loss for candidate in history.candidates() if math.isfinite(candidate.loss)]
-    known = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
-    if not losses or known <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
+    last = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
+    if not losses or last <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
         return
-    mended = known if scores else float(engine.loss(best))
+    mended = last if scores else float(engine.loss(best))
     if mended <= losses[0]:
         return
     before = float(engine.loss_before(original))
