@@ -82,7 +82,7 @@ def regroup(data: Data, names: Iterable[str]) -> None:
     apart; ``to_data_list()`` then raises an error of PyG instead of returning wrong graphs.
 
     Args:
-        data: A copy that nobody else holds yet; nothing happens if it is not a ``Batch``.
+        data: A copy that is used nowhere else yet; nothing happens if it is not a ``Batch``.
         names: The edge-level tensors, ``edge_index`` among them.
     """
     slices = _slices(data)
@@ -108,8 +108,8 @@ def regroup(data: Data, names: Iterable[str]) -> None:
 
 
 def _slices(data: Data) -> dict[str, Tensor] | None:
-    found: dict[str, Tensor] | None = getattr(data, "_slice_dict", None) or getattr(data, _ASIDE, None)
-    return found
+    slices: dict[str, Tensor] | None = getattr(data, "_slice_dict", None) or getattr(data, _ASIDE, None)
+    return slices
 
 
 def edge_sequences(data: Data) -> dict[str, tuple[Any, Bounds]]:
@@ -117,7 +117,7 @@ def edge_sequences(data: Data) -> dict[str, tuple[Any, Bounds]]:
 
     They have one entry per edge, as PyG has it. Where there are as many nodes as edges, "edge" must be in their name.
     """
-    found: dict[str, tuple[Any, Bounds]] = {}
+    sequences: dict[str, tuple[Any, Bounds]] = {}
     for name, value in data.to_dict().items():
         if not isinstance(value, (list, tuple, np.ndarray)):
             continue
@@ -125,10 +125,10 @@ def edge_sequences(data: Data) -> dict[str, tuple[Any, Bounds]]:
             bounds = edge_bounds(data)
             pieces = None if bounds is None else bounds.tolist()
             if pieces is not None and _are_edge_level(name, value, pieces, data._slice_dict["x"].tolist()):
-                found[name] = value, pieces
+                sequences[name] = value, pieces
         elif _are_edge_level(name, [value], [0, data.edge_index.size(1)], [0, data.x.size(0)]):
-            found[name] = value, None
-    return found
+            sequences[name] = value, None
+    return sequences
 
 
 def _are_edge_level(name: str, values: Any, edges: list[int], nodes: list[int]) -> bool:
@@ -158,8 +158,8 @@ def lengthened(name: str, value: Any, more: int) -> Any:
         return value
     if not isinstance(value, np.ndarray):
         return _like(value, [*value, *[None] * more])
-    known = value.dtype.kind in "biuf" and value[:1].size <= 1
-    require(known, f"edges were added, but nobody knows their {name} ({value.dtype} array); use space='existing'")
+    is_number = value.dtype.kind in "biuf" and value[:1].size <= 1
+    require(is_number, f"edges were added, but nobody knows their {name} ({value.dtype} array); use space='existing'")
     return np.concatenate([value, np.ones((more, *value.shape[1:]), value.dtype)])
 
 

@@ -104,7 +104,7 @@ class Adaptation:
     @property
     def predictions_changed(self) -> int | None:
         """How many predictions changed; ``None`` where the model would have to run once more to tell."""
-        before = self._known_before()
+        before = self._computed_before()
         return None if before is None else int((predictions(before) != self.predictions).sum())
 
     @property
@@ -118,8 +118,8 @@ class Adaptation:
         Where it is not known, it is computed when it is first asked for: the patch takes the change back, and the model
         runs once more and is left as it was. There is an error if ``data`` or the model have changed meanwhile.
         """
-        known = self._known_before()
-        return self.require_rerun().logits(self.graph_before()) if known is None else known
+        logits = self._computed_before()
+        return self.require_rerun().logits(self.graph_before()) if logits is None else logits
 
     def graph_before(self) -> Data:
         """The graph as it was, with nothing changed but that missing values are filled."""
@@ -134,7 +134,7 @@ class Adaptation:
     def _is_before(self, patch: Patch) -> bool:
         return patch.is_empty if self.filled is None else patch.is_like(self.filled)
 
-    def _known_before(self) -> Tensor | None:
+    def _computed_before(self) -> Tensor | None:
         if not self._changes_model and self._is_before(self.patch):
             return self.logits
         if self.alternative is not None and not self.alternative.is_change:
@@ -228,19 +228,19 @@ class Adaptation:
         if self.alternative is None:
             return self
         old, new = self._old_and_new(self.alternative)
-        known = dict(labels) if isinstance(labels, Mapping) else None
-        if known is None:
+        label_of = dict(labels) if isinstance(labels, Mapping) else None
+        if label_of is None:
             values = labels_in_order(labels)
             require(len(values) > 0, "labels is empty; give the labels of result.questions()")
             nodes = self.questions(len(values)).tolist()
             fits = len(nodes) == len(values)
             require(fits, f"there are {len(nodes)} questions but {len(values)} labels; give one per question")
-            known = dict(zip(nodes, values, strict=True))
+            label_of = dict(zip(nodes, values, strict=True))
         order = nodes_to_ask(old, new, old.numel(), self._keys)
-        asked = [node for node in order.tolist() if node in known]
+        asked = [node for node in order.tolist() if node in label_of]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
         classes = number_of_classes(self.logits)
-        result = poll(old[asked], new[asked], [class_number(known[node], classes) for node in asked])
+        result = poll(old[asked], new[asked], [class_number(label_of[node], classes) for node in asked])
         counts = f"of {result.asked} labels {result.for_change} speak for the change and {result.against} against it"
         if result.decision is None:
             return replace(self, verdict=replace(self._verdict(), sentence=f"{self._verdict().sentence}; {counts}"))

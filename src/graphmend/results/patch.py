@@ -170,7 +170,7 @@ class Patch:
                 raise GraphMendError(f"this patch {otherwise} (in its {name!r} {error})") from error
 
     def _fits_original(self, data: Data) -> bool:
-        """The same about the graph before; the fingerprint is no protection from somebody who wants it to fit."""
+        """The same for the graph before; the fingerprint alone is no protection from forgery."""
         bits, removed = as_bits(data.x), self.removed.to(data.x.device)
         return (
             (self.nodes, self.edges) == (bits.size(0), data.edge_index.size(1))
@@ -203,7 +203,7 @@ class Patch:
         return alike and torch.equal(as_bits(weight), as_bits(new))
 
     def applied(self, data: Data) -> Data:
-        """The mended graph, where it is known that the patch was made for ``data``."""
+        """The mended graph; the caller has made sure that the patch was made for ``data``."""
         return self._apply(data, self._flip(data.x))
 
     def _apply(self, data: Data, x: Tensor) -> Data:

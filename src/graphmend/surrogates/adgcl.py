@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.autograd import apply
 from graphmend.engine.ops import at_least_single
-from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
+from graphmend.errors import at_least, rate_number, read_fields, require, within
 from graphmend.model.restore import untouched_rng
 from graphmend.surrogates.base import Surrogate, TrainedModule, unit_rows
 from graphmend.surrogates.view_learner import ViewLearner
@@ -68,21 +68,16 @@ class ADGCL(Surrogate):
         True
     """
 
-    regularisation: float = 5.0
-    temperature: float = 0.2
-    batch_size: int = 1024
-    hidden_channels: int = 64
+    regularisation: Annotated[float, within(0)] = 5.0
+    temperature: Annotated[float, within(above=0)] = 0.2
+    batch_size: Annotated[int, at_least(2)] = 1024
+    hidden_channels: Annotated[int, at_least(1)] = 64
     steps: int = 20
-    lr: float = 1e-3
+    lr: Annotated[float, rate_number] = 1e-3
     networks: TrainedModule[_Networks] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "regularisation", low=0)
-        check_fields(self, real_number, "temperature", above=0)
-        check_fields(self, rate_number, "lr")
-        check_fields(self, whole_number, "batch_size", low=2)
-        check_fields(self, whole_number, "hidden_channels", low=1)
-        check_fields(self, whole_number, "steps")
+        read_fields(self)
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> ADGCL:
         """This loss with view learner and head trained on a graph; itself, if they are there already.

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.neighbours import spmm
-from graphmend.errors import check_fields, switch
+from graphmend.errors import read_fields
 from graphmend.surrogates.base import Surrogate, unit_rows
 
 __all__ = ["Reconstruction"]
@@ -41,7 +41,7 @@ class Reconstruction(Surrogate):
     weighted: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, switch, "weighted")
+        read_fields(self)
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``reconstruction``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,16 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
-from graphmend.errors import check_fields, rate_number, real_number, require, seed_number, switch, whole_number
+from graphmend.errors import (
+    rate_number,
+    read_fields,
+    real_number,
+    require,
+    seed_number,
+    switch,
+    whole_number,
+    within,
+)
 from graphmend.graph.checks import check_graph
 from graphmend.model.restore import plain, untouched_rng
 from graphmend.surrogates.base import Surrogate, TrainedModule
@@ -63,7 +73,7 @@ class SLAPS(Surrogate):
     """
 
     autoencoder: TrainedModule[AutoEncoder]
-    mask_ratio: float = 0.1
+    mask_ratio: Annotated[float, within(above=0, high=1)] = 0.1
     denoise: bool = True
 
     def __post_init__(self) -> None:
@@ -72,8 +82,7 @@ class SLAPS(Surrogate):
             isinstance(self.autoencoder, TrainedModule),
             f"SLAPS needs an auto-encoder that has seen the training graph (got {kind}); use SLAPS.fit(train_data)",
         )
-        check_fields(self, real_number, "mask_ratio", above=0, high=1)
-        check_fields(self, switch, "denoise")
+        read_fields(self)
 
     @classmethod
     def fit(
@@ -83,7 +92,7 @@ class SLAPS(Surrogate):
         hidden_channels: int = 32,
         epochs: int = 50,
         lr: float = 0.01,
-        mask_ratio: float = 0.1,
+        mask_ratio: Annotated[float, within(above=0, high=1)] = 0.1,
         denoise: bool = True,
         seed: int = 0,
     ) -> SLAPS:
