@@ -384,6 +384,6 @@ def test_errors_of_members_are_the_callers() -> None:
     data = make_graph(dtype=torch.float32)
     model = make_model(torch.float32, lambda: pyg.GraphSAGE(IN, HID, num_layers=2, out_channels=OUT, aggr="max"))
     with pytest.raises(UnsupportedLayerError, match="SAGEConv with aggr='max'"):
-        (Identity() >> steps())(model, data)
+        (Identity() >> steps(feature_steps=0))(model, data)
     with pytest.raises(GraphMendError, match="seed"):
         (Identity() >> Identity())(model, data, seed=-1)

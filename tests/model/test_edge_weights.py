@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -219,7 +220,7 @@ def test_layers_without_edge_weights_are_named_and_features_still_work(
     with pytest.raises(
         UnsupportedLayerError, match=f"edges cannot be learned through {named}.*edge_steps=0 still works"
     ):
-        GTrans(steps=5)(model, data)
+        GTrans(steps=5, feature_steps=0)(model, data)
     keep = torch.arange(data.edge_index.size(1)) % 2 == 0
     with FrozenGNN(model, data) as frozen:
         part = frozen(data.x, data.edge_index, keep.float())
@@ -227,8 +228,11 @@ def test_layers_without_edge_weights_are_named_and_features_still_work(
         assert not torch.equal(part, frozen.predict(data))
         with pytest.raises(UnsupportedLayerError, match="edge_steps=0 still works"):
             frozen(data.x, data.edge_index, 0.5 * keep.float())
-    result = GTrans(Contrastive(DropEdge(0.5)), steps=3, edge_steps=0)(model, data)
+    adapter = GTrans(Contrastive(DropEdge(0.5)), steps=3)
+    result, features = adapter(model, data), replace(adapter, edge_steps=0)(model, data)
     assert result.reason is None and result.patch.num_rows > 0 and len(result.history) == 3
+    assert torch.equal(result.data.x, features.data.x) and torch.equal(result.logits, features.logits)
+    assert "edges" in result.engine.reasons and "edges" not in features.engine.reasons
 
 
 @pytest.mark.parametrize("make", [lambda: TwoConvs(pyg.GCNConv), lambda: TwoConvs(Custom), UNSUPPORTED["PNA"][0]])

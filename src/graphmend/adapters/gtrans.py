@@ -20,7 +20,7 @@ from graphmend.engine.columns import column_deviations
 from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.engine.report import NoEdgeGradient, Stopped
-from graphmend.errors import check_fields, one_of, real_number, require, text, whole_number
+from graphmend.errors import UnsupportedLayerError, check_fields, one_of, real_number, require, text, whole_number
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
@@ -61,7 +61,8 @@ class GTrans(Adapter):
         surrogate: A :class:`~graphmend.surrogates.Surrogate`, the name of one, or a function ``(model, data) -> loss``.
         steps: T, the number of steps in all.
         feature_steps: Feature steps per cycle; 0 leaves the features alone.
-        edge_steps: Edge steps per cycle; 0 leaves the edges alone.
+        edge_steps: Edge steps per cycle; 0 leaves the edges alone. Where a layer cannot take edge weights, the features
+            alone are mended, and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` it is an error.
         lr_feature: :math:`\eta`, how far a feature step goes, in standard deviations of the column or, with
             ``feature_scale="absolute"``, in the features' own units.
         feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps.
@@ -124,13 +125,14 @@ class GTrans(Adapter):
         check_fields(self, real_number, "time_limit", above=0, optional=True, hint="None is no limit")
 
     def propose(self, case: Case) -> Proposal:
-        """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""
+        """Algorithm 1 of the paper; for the features alone where edges cannot be learned for this model or loss."""
         try:
             return self._propose(case)
-        except NoEdgeGradient as error:
-            if self.feature_steps == 0:
+        except (NoEdgeGradient, UnsupportedLayerError) as error:
+            if self.edge_steps == 0 or self.feature_steps == 0:
                 raise
-            return self._features_only(case, str(error))
+            why = f"for the edges {error}" if isinstance(error, NoEdgeGradient) else str(error)
+            return self._features_only(case, why)
 
     def _propose(self, case: Case) -> Proposal:
         history, limits, original = case.history, case.limits, case.data.x
@@ -166,13 +168,13 @@ class GTrans(Adapter):
             return Proposal(graph.x, removed, added, logits=logits, engine=engine.report())
 
     def _features_only(self, case: Case, why: str) -> Proposal:
-        _LOG.warning("mending features only: for the edges %s", why)
+        _LOG.warning("mending features only: %s", why)
         generator, history = torch.Generator(device=case.data.x.device).manual_seed(case.seed), case.history.part()
         try:
             proposal = replace(self, edge_steps=0)._propose(replace(case, generator=generator, history=history))
         finally:
             case.history.include(history)
-        reasons = {**proposal.engine.reasons, "edges": f"features only: for the edges {why}"}
+        reasons = {**proposal.engine.reasons, "edges": f"features only: {why}"}
         return replace(proposal, engine=replace(proposal.engine, reasons=reasons))
 
     def _flips(self, case: Case) -> EdgeFlips | None:

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend.cli.card_files import Card
 from graphmend.cli.labels import settle
-from graphmend.cli.methods import adapt, adapter_of
+from graphmend.cli.methods import adapter_of
 from graphmend.cli.models import load_any_model
 from graphmend.cli.paths import results_of
 from graphmend.cli.scoring import scores_if_possible
@@ -110,7 +110,7 @@ class Mending:
         """The graph's path and report; the results are written if there is a folder for them."""
         net = _read_once(self.files, self.device) if self.net is None else self.net
         adapter = adapter_of(self.adapter, self.options, job.labelled)
-        result = adapt(adapter, net, job.data, card=self.card.card, limits=job.limits, **self.call)
+        result = adapter(net, job.data, card=self.card.card, limits=job.limits, **self.call)
         if self.answers is not None and self.labels is not None:
             result = settle(result, self.answers, self.labels)
         nodes = result.questions(self.questions).tolist() if self.questions else None

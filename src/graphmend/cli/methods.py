@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch import Tensor
 
-from graphmend.adapters import ADAPTERS, Adapter, GTrans
+from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.adapters.gate import Gate
 from graphmend.cli.mend_options import GATE
-from graphmend.errors import GraphMendError, UnsupportedLayerError, choose, require
-from graphmend.results.adaptation import Adaptation
+from graphmend.errors import GraphMendError, choose
 from graphmend.surrogates import Supervised, Surrogate, surrogate_class
 from graphmend.transforms import view_of
 
@@ -81,15 +78,3 @@ def _surrogate(spec: dict[str, Any], labelled: Tensor | None) -> Surrogate:
     takes_view = is_dataclass(kind) and any(field.name == "view" for field in fields(kind))
     loss: Surrogate = kind(view_of(spec["view"])) if takes_view else kind()
     return loss if labelled is None else Supervised(labelled) + float(spec["surrogate_weight"]) * loss
-
-
-def adapt(adapter: Adapter, net: nn.Module, data: Data, **call: Any) -> Adaptation:
-    """Mend; where a layer cannot take edge weights, the features alone."""
-    try:
-        return adapter(net, data, **call)
-    except UnsupportedLayerError as error:
-        has_both = isinstance(adapter, GTrans) and adapter.feature_steps > 0
-        require(has_both, str(error).replace("edge_steps=0", "--edge-steps 0 with --feature-steps"))
-        assert isinstance(adapter, GTrans)
-        logging.getLogger(__name__).warning("mending features only: %s", error)
-        return replace(adapter, edge_steps=0)(net, data, **call)

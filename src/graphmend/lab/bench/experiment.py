@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from graphmend.errors import listed, require
+from graphmend.errors import GraphMendError, listed, require
+from graphmend.files.files import first_line
 from graphmend.lab.bench.presets import GENERATED, data_notes
 from graphmend.lab.bench.store import Result, Run, Store
 from graphmend.lab.bench.tables import FEWEST_SEEDS, Cell, Published, Table
@@ -95,6 +96,25 @@ class Experiment:
     runs: Callable[[Choice], list[Run]]
     render: Callable[[Choice, Store], Any]
     figure: Callable[[Choice, Store], Any] | None = None
+
+    def drawn(self, choice: Choice, store: Store) -> Any:
+        """The table, or the figure of an experiment without one, from the results that there are."""
+        return self._read(self.render, choice, store)
+
+    def pictured(self, choice: Choice, store: Store) -> Any:
+        """The figure beside the table; ``None`` if there is none."""
+        return None if self.figure is None else self._read(self.figure, choice, store)
+
+    def _read(self, draw: Callable[[Choice, Store], Any], choice: Choice, store: Store) -> Any:
+        """Results come from files, which may be forged: they must hold what their task measures."""
+        try:
+            return draw(choice, store)
+        except GraphMendError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            message = f"the results in {store.folder} do not hold what {self.name} is made of ({reason})"
+            raise GraphMendError(f"{message}; run it again in another folder with --store") from error
 
     @classmethod
     def of_measures(

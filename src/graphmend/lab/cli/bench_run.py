@@ -84,7 +84,7 @@ def run_experiment(
     shown = not quiet and has_terminal()
     summary = execute(runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=shown)
     console = PlainConsole()
-    drawn = part.experiment.render(choice, store)
+    drawn = part.experiment.drawn(choice, store)
     if isinstance(drawn, Table):
         console.print(drawn.rich())
     else:
@@ -121,9 +121,10 @@ def run_render(part: Part, folder: Path, out: Path, quiet: bool) -> None:
     choice, experiment, store = part.choice(), part.experiment, Store(folder)
     require(folder.is_dir(), NO_RESULTS.format(folder=folder))
     check_folder(out)
-    paths = written(experiment.render(choice, store), out / part.name)
-    if experiment.figure is not None:
-        paths += written(experiment.figure(choice, store), out / part.name)
+    paths = written(experiment.drawn(choice, store), out / part.name)
+    figure = experiment.pictured(choice, store)
+    if figure is not None:
+        paths += written(figure, out / part.name)
     if not quiet:
         PlainConsole().print("\n".join(map(str, paths)), soft_wrap=True)
 

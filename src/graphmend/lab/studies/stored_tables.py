@@ -36,8 +36,8 @@ def main() -> None:
         runs = with_needs(experiment.runs(experiment.choice))
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
-        drawn = experiment.render(experiment.choice, store)
-        figure = None if experiment.figure is None else experiment.figure(experiment.choice, store)
+        drawn = experiment.drawn(experiment.choice, store)
+        figure = experiment.pictured(experiment.choice, store)
         if isinstance(drawn, Table):
             write_text(DOCS / "tables" / f"{name}.md", drawn.markdown())
         else:
