@@ -169,7 +169,9 @@ class Place(NamedTuple):
                 seen.extend(_rows_of((out,), node_type, nodes))
 
         module = model.get_submodule(self.name)
-        with _removed([module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]):
+        with _removed(
+            [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]
+        ):
             run()
         require(
             len(seen) > 0,
@@ -215,7 +217,9 @@ def find_place(
     """
     if embedding is not None:
         names = dict(model.named_modules())
-        require(embedding in names, f"the model has no module {embedding!r}; its modules are {listed(filter(None, names))}")
+        require(
+            embedding in names, f"the model has no module {embedding!r}; its modules are {listed(filter(None, names))}"
+        )
         place = Place(embedding, 1, is_output=True)
         place.read(model, lambda: run(True), node_type, nodes)
         return place

@@ -102,7 +102,8 @@ def _served(adapter: Any) -> Needs:
     """What an adapter needs, if it serves heterogeneous graphs."""
     name = getattr(adapter, "__name__", type(adapter).__name__)
     require(
-        proposes(adapter), f"{name} does not serve a HeteroData; only adapters with propose(case), which leave the model"
+        proposes(adapter),
+        f"{name} does not serve a HeteroData; only adapters with propose(case), which leave the model",
     )
     needs = Needs.of(adapter)
     require(

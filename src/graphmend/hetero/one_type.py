@@ -89,7 +89,9 @@ class OneType(nn.Module):
         self._around = [around(data, predicted, node_type) for data in graphs]
 
     @classmethod
-    def of(cls, caller: HeteroCaller, graphs: list[HeteroData], node_type: str, predicted: str, place: Place) -> OneType:
+    def of(
+        cls, caller: HeteroCaller, graphs: list[HeteroData], node_type: str, predicted: str, place: Place
+    ) -> OneType:
         """The model for one node type; with weights for its edges where the graph has such edges."""
         relations = [relation_of(data, node_type) for data in graphs]
         has_own = all(relation.edge_type is not None for relation in relations)

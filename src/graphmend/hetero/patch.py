@@ -25,7 +25,6 @@ __all__ = ["HeteroPatch"]
 FORMAT = "graphmend-hetero-patch-1"
 
 
-
 @dataclass(frozen=True, eq=False)
 class HeteroPatch:
     """What was changed in a ``HeteroData``, so that it can be done again and taken back, both bit for bit.
@@ -191,5 +190,3 @@ def _has_one_each(value: Any, edges: int) -> bool:
     if isinstance(value, Tensor):
         return value.dim() > 0 and value.size(0) == edges
     return hasattr(value, "__len__") and not isinstance(value, (str, dict)) and len(value) == edges
-
-

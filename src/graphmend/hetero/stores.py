@@ -83,7 +83,10 @@ def check_hetero(data: HeteroData, *, missing_allowed: bool = False, edgeless_al
         with _named(f"edge type {edge_name(edge_type)!r}"):
             _check_edge_store(data, edge_type)
     edges = sum(data[edge_type].edge_index.size(1) for edge_type in data.edge_types)
-    require(edges > 0 or edgeless_allowed, "the graph has no edges; there is nothing to pass messages over, so nothing to mend")
+    require(
+        edges > 0 or edgeless_allowed,
+        "the graph has no edges; there is nothing to pass messages over, so nothing to mend",
+    )
 
 
 def _check_edge_store(data: HeteroData, edge_type: EdgeType) -> None:
