@@ -226,8 +226,10 @@ def test_a_card_that_does_not_fit_is_named(name: str) -> None:
     model, data, adapter = in_use(name), make_graph(), make_adapter(name)
     made = card_of(model)
     wider = Data(x=torch.cat([data.x, data.x[:, :2]], dim=1), edge_index=data.edge_index)
-    with pytest.raises(GraphMendError, match=r"card must be a graphmend.SourceCard \(got str\)"):
-        mend(model, data, adapter, card="card.safetensors")  # type: ignore[arg-type]
+    with pytest.raises(GraphMendError, match=r"card must be a graphmend.SourceCard or its file \(got int\)"):
+        mend(model, data, adapter, card=3)  # type: ignore[arg-type]
+    with pytest.raises(GraphMendError, match=r"there is no file nowhere\.card"):
+        mend(model, data, adapter, card="nowhere.card")
     with pytest.raises(GraphMendError, match=r"must be a torch.nn.Module \(got NoneType\)"):
         mend(None, data, adapter, card=made)  # type: ignore[arg-type]
     with pytest.raises(GraphMendError, match=f"of a graph with {IN} feature columns, this graph has {IN + 2}"):

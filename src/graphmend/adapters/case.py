@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from typing import Self, TypedDict
 
 import torch
@@ -41,7 +42,7 @@ from graphmend.results.patch import Patch
 from graphmend.results.proposal import Proposal
 from graphmend.surrogates.base import Surrogate
 
-__all__ = ["Case", "Needs", "Options", "finish", "prepare"]
+__all__ = ["Case", "Needs", "Options", "check_options", "finish", "prepare"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Options(TypedDict, total=False):
     progress: bool
     callback: Callable[[Step], None] | None
     mode: str
-    card: SourceCard | None
+    card: SourceCard | str | PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,23 @@ class Case:
         return FrozenGNN(model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps)
 
 
+def check_options(
+    *,
+    limits: Limits | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    callback: Callable[[Step], None] | None = None,
+    mode: str = "auto",
+) -> None:
+    """Raise unless the options that have nothing to do with the graph are what :func:`prepare` takes."""
+    is_limits = limits is None or isinstance(limits, Limits)
+    require(is_limits, f"limits must be a graphmend.Limits (got {type(limits).__name__})")
+    seed_number("seed", seed)
+    one_of("mode", mode, MODES)
+    switch("progress", progress)
+    require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
+
+
 @contextmanager
 def prepare(
     model: nn.Module,
@@ -213,7 +231,7 @@ def prepare(
     progress: bool = False,
     callback: Callable[[Step], None] | None = None,
     mode: str = "auto",
-    card: SourceCard | None = None,
+    card: SourceCard | str | PathLike[str] | None = None,
 ) -> Iterator[Case]:
     """Check everything, copy what has to be copied, and freeze the model; arguments as in :func:`graphmend.mend`.
 
@@ -224,13 +242,9 @@ def prepare(
     if has_missing:
         _require_filling(data.x, needs)
     refuse_sampled(data)
-    limits = Limits() if limits is None else limits
-    require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
+    check_options(limits=limits, seed=seed, progress=progress, callback=callback, mode=mode)
+    limits, seed = Limits() if limits is None else limits, int(seed)
     limits.check(data)
-    seed = seed_number("seed", seed)
-    one_of("mode", mode, MODES)
-    switch("progress", progress)
-    require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
     with unchanged(model):
         card = None if card is None else _fitting(card, model, data, needs)
         device = data.x.device
@@ -329,9 +343,9 @@ def _alternative(case: Case, frozen: FrozenGNN, other: Proposal | None) -> Propo
     return other
 
 
-def _fitting(card: SourceCard, model: nn.Module, data: Data, needs: Needs) -> SourceCard:
+def _fitting(card: SourceCard | str | PathLike[str], model: nn.Module, data: Data, needs: Needs) -> SourceCard:
     """The card where the graph is, if it belongs to this model, graph and adapter."""
-    require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")
+    card = SourceCard.of(card)
     card.check(model, data)
     require(
         needs.embedding in (None, card.embedding),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch.utils.data import DataLoader, Dataset
+from torch_geometric.data import Batch, Data
 from torch_geometric.data.data import BaseData
 
 from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
@@ -19,9 +21,9 @@ from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics
 from graphmend.cards.source_card import SourceCard, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.files.digest import model_digest
-from graphmend.graph.batches import refuse_sampled
+from graphmend.graph.batches import Graphs, are_several, refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
-from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.model import FrozenGNN
 from graphmend.model.embedding import Tap
@@ -38,7 +40,11 @@ MARGIN = 0.1  # of a column's range, by which a value may lie outside
 
 
 def card(
-    model: nn.Module, train_data: Data | Sequence[Data], *, embedding: str | None = None, seed: int = 0
+    model: nn.Module,
+    train_data: Data | Sequence[Data] | Iterator[Data] | Dataset[Any] | DataLoader[Any] | Batch,
+    *,
+    embedding: str | None = None,
+    seed: int = 0,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
@@ -46,8 +52,9 @@ def card(
 
     Args:
         model: The trained model; it is left as it was.
-        train_data: The graph it was trained on, or a list of them. If there is a ``train_mask``, the noise level is
-            measured on the other nodes; if there are labels ``y`` with a ``val_mask``, they calibrate the predictions.
+        train_data: The graph it was trained on, or several: a list, a data set, a loader or a ``Batch``. If there is a
+            ``train_mask``, the noise level is measured on the other nodes; if there are labels ``y`` with a
+            ``val_mask``, they calibrate the predictions.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
 
@@ -57,6 +64,7 @@ def card(
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8
     """
+    check_order(model, train_data)
     graphs = [with_edge_index(data) for data in _listed_graphs(train_data)]
     seed = seed_number("seed", seed)
     for data in graphs:
@@ -91,13 +99,15 @@ def card(
     return _card(model, graphs, seen, maps, keys, taps, embedding, seed)
 
 
-def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
-    try:
-        graphs = [train_data] if isinstance(train_data, BaseData) else list(train_data)
-    except TypeError as error:
-        kind = type(train_data).__name__
-        raise GraphMendError(f"train_data must be a graph or a list of graphs (got {kind})") from error
+def _listed_graphs(train_data: Any) -> list[Data]:
+    kind = type(train_data).__name__
+    is_one = isinstance(train_data, BaseData) and not are_several(train_data)
+    require(is_one or are_several(train_data), f"train_data must be a graph or a list of graphs (got {kind})")
+    graphs = [train_data] if is_one else list(Graphs(train_data))
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
+    for place, graph in enumerate(graphs):
+        if isinstance(graph, Exception):
+            raise GraphMendError(f"graph {place} of train_data cannot be read ({graph}); leave it out") from graph
     return graphs
 
 

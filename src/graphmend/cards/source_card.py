@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -187,13 +188,17 @@ class SourceCard:
 
     def check(self, model: nn.Module, data: Data) -> None:
         """Raise unless the card belongs to this model and the graph has the columns it was made with."""
-        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         columns = self.column_mean.numel()
         require(
             data.x.size(1) == columns,
             f"the source card is of a graph with {columns} feature columns, this graph has {data.x.size(1)}; "
             "make a card from the graph the model was trained on",
         )
+        self.check_model(model)
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise unless the card belongs to this model."""
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         require(
             model_digest(model) == self.model,
             "the source card belongs to another model, or this one was trained further; "
@@ -235,6 +240,16 @@ class SourceCard:
         tensors, numbers = self.parts()
         header = {"format": FORMAT, "numbers": numbers, "summary": self.summary()}
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+    @classmethod
+    def of(cls, card: SourceCard | str | PathLike[str]) -> SourceCard:
+        """A card, or the one in a file."""
+        if isinstance(card, (str, PathLike)):
+            return cls.load(Path(card))
+        require(
+            isinstance(card, SourceCard), f"card must be a graphmend.SourceCard or its file (got {type(card).__name__})"
+        )
+        return card
 
     @classmethod
     def load(cls, path: str | Path) -> SourceCard:

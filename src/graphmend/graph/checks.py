@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.storage import E_KEYS, N_KEYS
 
@@ -15,6 +15,14 @@ from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import require, shown
 from graphmend.graph.edits import edge_attribute_names
 from graphmend.outputs import check_dense, check_floats
+
+
+def check_order(model: Any, data: Any) -> None:
+    """Raise if somebody has given the graph before the model."""
+    swapped = isinstance(data, nn.Module) and not isinstance(model, nn.Module)
+    require(
+        not swapped, f"the model comes first, then the graph (got a {type(model).__name__} as the model); swap them"
+    )
 
 
 def check_graph(data: Data, *, missing_allowed: bool = False) -> bool:

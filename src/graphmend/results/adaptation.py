@@ -86,6 +86,32 @@ class Adaptation:
         """The predicted class of each node."""
         return predictions(self.logits)
 
+    @property
+    def decision(self) -> str:
+        """``"applied"``, ``"partly applied"`` or ``"left alone"``: what was done to the graph, or to the model."""
+        if self.verdict is not None:
+            return self.verdict.decision
+        return LEFT_ALONE if self.patch.is_empty and not self._changes_model else APPLIED
+
+    @property
+    def sentence(self) -> str:
+        """Why, or what was changed, in a few words."""
+        if self.verdict is not None:
+            return self.verdict.sentence.removeprefix(f"{self.decision}: ")
+        if self.reason is not None:
+            return self.reason
+        return "a changed copy of the model" if self._changes_model else self.patch.summary()
+
+    @property
+    def predictions_changed(self) -> int | None:
+        """How many predictions changed; ``None`` where the model would have to run once more to tell."""
+        before = self._known_before()
+        return None if before is None else int((predictions(before) != self.predictions).sum())
+
+    @property
+    def _changes_model(self) -> bool:
+        return self.rerun is not None and self.rerun.model is not self.model
+
     @cached_property
     def before(self) -> Tensor:
         """The output of the caller's model on the graph as it was; missing values are filled, else there would be none.
@@ -110,8 +136,7 @@ class Adaptation:
         return patch.is_empty if self.filled is None else patch.is_like(self.filled)
 
     def _known_before(self) -> Tensor | None:
-        same_model = self.rerun is None or self.rerun.model is self.model
-        if same_model and self._is_before(self.patch):
+        if not self._changes_model and self._is_before(self.patch):
             return self.logits
         if self.alternative is not None and not self.alternative.is_change:
             return self.alternative.logits
@@ -297,8 +322,7 @@ class Adaptation:
 
     def _rows(self) -> list[tuple[str, str]]:
         """What a person wants to see first; nothing is computed for it."""
-        before = self._known_before()
-        changed = None if before is None else int((predictions(before) != self.predictions).sum())
+        changed = self.predictions_changed
         rows = {
             "verdict": None if self.verdict is None else str(self.verdict),
             "left alone": self.reason,
