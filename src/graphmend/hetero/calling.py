@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -124,7 +125,8 @@ def predicted_type(out: Any, data: HeteroData) -> str:
         f"the model's output may belong to the node types {listed(fitting)}; set y on the one that it predicts, "
         "or wrap the model so that it returns {type: scores} of that type alone",
     )
-    return chosen[0]
+    kind: str = chosen[0]
+    return kind
 
 
 class Place(NamedTuple):
@@ -217,20 +219,18 @@ def find_place(
     """
     if embedding is not None:
         names = dict(model.named_modules())
-        require(
-            embedding in names, f"the model has no module {embedding!r}; its modules are {listed(filter(None, names))}"
-        )
+        known = listed(name for name in names if name)
+        require(embedding in names, f"the model has no module {embedding!r}; its modules are {known}")
         place = Place(embedding, 1, is_output=True)
         place.read(model, lambda: run(True), node_type, nodes)
         return place
-    whole, half = (_inputs(model, lambda: run(given), node_type, nodes) for given in (True, False))
+    calls, half = (_inputs(model, partial(run, given), node_type, nodes) for given in (True, False))
     without = {seen.place: seen.value for seen in half}
 
     def reacts(seen: _Seen) -> bool:
         other = without.get(seen.place)
         return other is not None and not torch.equal(seen.value, other)
 
-    calls = whole
     while calls:
         depth = min(seen.depth for seen in calls)
         last = max(k for k, seen in enumerate(calls) if seen.depth == depth)

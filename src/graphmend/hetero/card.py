@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from graphmend.cards import SourceCard
@@ -68,13 +69,24 @@ class HeteroCard:
 
     def save(self, path: str | Path) -> None:
         """Write all cards as one safetensors file with a JSON header, atomically."""
-        tensors, numbers = {}, []
+        tensors: dict[str, Tensor] = {}
+        numbers = []
         for number, (kind, card) in enumerate(self.cards.items()):
             own, rest = card.parts()
             tensors |= {f"{number}.{name}": value for name, value in own.items()}
             numbers.append([kind, rest])
         header = {"format": FORMAT, "node_type": self.node_type, "place": self.place, "cards": numbers}
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+    @classmethod
+    def of(cls, card: HeteroCard | str | PathLike[str]) -> HeteroCard:
+        """A card, or the one in a file."""
+        if isinstance(card, (str, PathLike)):
+            return cls.load(Path(card))
+        given = type(card).__name__
+        made = "one that graphmend.card(model, train_data) makes of a HeteroData"
+        require(isinstance(card, HeteroCard), f"card must be {made}, or its file (got {given})")
+        return card
 
     @classmethod
     def load(cls, path: str | Path) -> HeteroCard:
@@ -161,7 +173,7 @@ def _half_of(data: HeteroData) -> HeteroData:
         store = out[edge_type]
         edges = store.edge_index.size(1)
         for name, value in list(store.items()):
-            if isinstance(value, torch.Tensor) and name != "edge_index" and value.shape[:1] == (edges,):
+            if isinstance(value, Tensor) and name != "edge_index" and value.shape[:1] == (edges,):
                 store[name] = value[::2]
         store.edge_index = store.edge_index[:, ::2].contiguous()
     return out

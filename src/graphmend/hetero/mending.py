@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import torch
@@ -14,13 +16,15 @@ from torch_geometric.data import HeteroData
 from graphmend.adapters.base import call, proposes
 from graphmend.adapters.case import Needs
 from graphmend.adapters.gate import Gate
+from graphmend.adapters.gtrans import GTrans
+from graphmend.adapters.identity import Identity
 from graphmend.adapters.missing import Filling
 from graphmend.contracts import Adapter
 from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.limits import Limits
 from graphmend.hetero.calling import HeteroCaller, Place
-from graphmend.hetero.card import HeteroCard, frozen_caller, hetero_card, look_at
+from graphmend.hetero.card import HeteroCard, frozen_caller, look_at
 from graphmend.hetero.one_type import OneType, output_of, plain_graph
 from graphmend.hetero.patch import HeteroPatch
 from graphmend.hetero.relations import relation_of
@@ -38,8 +42,7 @@ def mend_hetero(
     data: HeteroData,
     adapter: Adapter | None = None,
     *,
-    source: HeteroData | Sequence[HeteroData] | None = None,
-    card: HeteroCard | None = None,
+    card: HeteroCard | str | PathLike[str] | None = None,
     limits: Limits | Mapping[str, Limits] | None = None,
     seed: int = 0,
     progress: bool = False,
@@ -56,8 +59,7 @@ def mend_hetero(
             besides, or as ``model(data)``; it is left as it was.
         data: The graph; it is left as it was.
         adapter: A method that leaves the model as it is; the gate where ``None``.
-        source: The graph the model was trained on, or a list of them, to make a card from on the way.
-        card: What the model saw in training, from :func:`graphmend.card`.
+        card: What the model saw in training, from :func:`graphmend.card`, or the file that holds it.
         limits: What may not change: for all node types, or by node type.
         seed: Seed of everything random.
         progress: Whether to show progress bars.
@@ -69,15 +71,8 @@ def mend_hetero(
     needs = _served(adapter)
     seed = seed_number("seed", seed)
     check_hetero(data, missing_allowed=True)
-    if source is not None:
-        require(card is None, "give a card or the source to make one from, not both")
-        card = hetero_card(model, source, embedding=needs.embedding)
-    given = type(card).__name__
-    require(
-        card is None or isinstance(card, HeteroCard),
-        f"card must be one that graphmend.card(model, train_data) makes of a HeteroData (got {given})",
-    )
     if card is not None:
+        card = HeteroCard.of(card)
         card.check(data)
     missing = [kind for kind in feature_types(data) if not is_finite(data[kind].x)]
     for kind in missing:
@@ -103,12 +98,12 @@ def _served(adapter: Any) -> Needs:
     name = getattr(adapter, "__name__", type(adapter).__name__)
     require(
         proposes(adapter),
-        f"{name} does not serve a HeteroData; only adapters with propose(case), which leave the model",
+        f"{name} does not serve a HeteroData; use an adapter that has propose(case) -> Proposal",
     )
     needs = Needs.of(adapter)
     require(
         not needs.changes_model,
-        f"{needs.name} changes the model and does not serve a HeteroData; use the gate, Impute, Align, Purify or GTrans",
+        f"{needs.name} changes the model and does not serve a HeteroData; use Gate, Impute, Align, Purify or GTrans",
     )
     return needs
 
@@ -210,15 +205,17 @@ class _Work:
         """What the adapter makes of one node type as the graph is now."""
         view = OneType.of(self.caller, [self.now], kind, self.node_type, self.place)
         graph = view.plain_graphs()[0]
-        limits = self.limits[kind]
+        limits, adapter = self.limits[kind], self.adapter
         if view.edge_type is None:  # edges that are none of the graph cannot go
             edges = torch.ones(graph.edge_index.size(1), dtype=torch.bool, device=graph.x.device)
             limits = Limits(**{**vars(limits), "frozen_edges": edges})
+            if isinstance(adapter, GTrans):
+                adapter = replace(adapter, edge_steps=0) if adapter.feature_steps else Identity()
         if kind in self._missing:
             graph.x = self._missing[kind]
         card = None if self.card is None else self.card[kind]
         try:
-            return call(self.adapter, view, graph, card=card, limits=limits, **self.options)
+            return call(adapter, view, graph, card=card, limits=limits, **self.options)
         except GraphMendError as error:
             raise type(error)(f"node type {kind!r}: {error}") from error
 

@@ -39,6 +39,7 @@ def plain_graph(data: HeteroData, node_type: str, relation: Relation, number: in
     """
     x, edge_index = data[node_type].x, relation.edge_index
     out = Data(x=x, edge_index=edge_index, graph_number=number)
+    out[f"is_graph_{number}"] = True  # so that what a trial shows of one graph is not taken to hold for another
     out.node_number = torch.arange(x.size(0), device=x.device)
     out.edge_number = torch.arange(edge_index.size(1), device=x.device)
     for name in _MASKS:
@@ -157,7 +158,7 @@ class OneType(nn.Module):
 class OneTypeWeighted(OneType):
     """The same for a node type with edges of its own, which may fade."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         x: Tensor,
         edge_index: Tensor,
@@ -169,7 +170,7 @@ class OneTypeWeighted(OneType):
         """The model's scores at, or around, each node of the type."""
         return self._rows(x, edge_index, node_number, edge_number, graph_number, edge_weight, self._scores)
 
-    def embed(  # type: ignore[override]
+    def embed(
         self,
         x: Tensor,
         edge_index: Tensor,

@@ -16,7 +16,7 @@ from torch_geometric.data import Data, HeteroData
 
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
-from graphmend.hetero.stores import EdgeType, check_hetero, edge_name, feature_types, node_count
+from graphmend.hetero.stores import EdgeType, check_stores, edge_name, feature_types, node_count
 from graphmend.results.display import html_table
 from graphmend.results.patch import Patch
 
@@ -62,8 +62,7 @@ class HeteroPatch:
         return self._changed(data, lambda patch, graph: patch.revert(graph), "did not make this graph")
 
     def _changed(self, data: HeteroData, change: Callable[[Patch, Data], Data], otherwise: str) -> HeteroData:
-        require(isinstance(data, HeteroData), f"this patch is of a HeteroData (got {type(data).__name__})")
-        check_hetero(data, missing_allowed=True, edgeless_allowed=True)
+        check_stores(data)
         kinds = {*feature_types(data), *map(edge_name, data.edge_types)}
         own = {*self.nodes, *map(edge_name, self.edges)}
         require(kinds == own, f"this patch {otherwise}: it is of {listed(own)}, and the graph has {listed(kinds)}")

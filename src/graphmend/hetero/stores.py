@@ -19,6 +19,7 @@ from graphmend.outputs import FLOATS
 __all__ = [
     "EdgeType",
     "check_hetero",
+    "check_stores",
     "edge_name",
     "feature_types",
     "node_count",
@@ -57,36 +58,43 @@ def node_count(data: HeteroData, node_type: str) -> int:
     return int(count)
 
 
-def check_hetero(data: HeteroData, *, missing_allowed: bool = False, edgeless_allowed: bool = False) -> None:
+def check_hetero(data: HeteroData, *, missing_allowed: bool = False) -> None:
     """Raise :class:`~graphmend.GraphMendError` unless the graph is sound; the message names the type.
 
     Args:
         data: The graph.
         missing_allowed: Whether features may be missing (NaN).
-        edgeless_allowed: Whether there may be no edges at all.
     """
+    check_stores(data)
+    for kind in feature_types(data):
+        with _named(f"node type {kind!r}"):
+            x = data[kind].x
+            loop = torch.zeros(2, 1, dtype=torch.long, device=x.device)  # edges are looked at by type
+            check_graph(Data(x=x, edge_index=loop), missing_allowed=missing_allowed)
+    for edge_type in data.edge_types:
+        weight = data[edge_type].get("edge_weight")
+        sound = weight is None or bool(torch.isfinite(weight).all())
+        name = edge_name(edge_type)
+        require(sound, f"edge type {name!r}: edge_weight holds non-finite values; replace or drop those edges")
+    edges = sum(data[edge_type].edge_index.size(1) for edge_type in data.edge_types)
+    require(edges > 0, "the graph has no edges; there is nothing to pass messages over, so nothing to mend")
+
+
+def check_stores(data: HeteroData) -> None:
+    """Raise unless the attributes of every type fit each other; what the features are is not looked at."""
+    given = type(data).__name__
+    require(isinstance(data, HeteroData), f"the graph must be a torch_geometric.data.HeteroData (got {given})")
     kinds = feature_types(data)
-    require(
-        len(kinds) > 0,
-        f"no node type has floating-point features x (the types are {listed(data.node_types) or 'none'}); set data[type].x",
-    )
+    types = listed(data.node_types) or "none"
+    require(len(kinds) > 0, f"no node type has floating-point features x (the types are {types}); set data[type].x")
     for kind in kinds:
         with _named(f"node type {kind!r}"):
-            own = torch.zeros(2, 1, dtype=torch.long, device=data[kind].x.device)
-            graph = Data(x=data[kind].x)
-            check_features(graph)
-            graph.edge_index = own
-            check_graph(graph, missing_allowed=missing_allowed)
+            check_features(Data(x=data[kind].x))
     places = {str(data[kind].x.device) for kind in kinds}
     require(len(places) == 1, f"the features are on {listed(places)}; move the graph with data.to(device)")
     for edge_type in data.edge_types:
         with _named(f"edge type {edge_name(edge_type)!r}"):
             _check_edge_store(data, edge_type)
-    edges = sum(data[edge_type].edge_index.size(1) for edge_type in data.edge_types)
-    require(
-        edges > 0 or edgeless_allowed,
-        "the graph has no edges; there is nothing to pass messages over, so nothing to mend",
-    )
 
 
 def _check_edge_store(data: HeteroData, edge_type: EdgeType) -> None:
@@ -100,8 +108,6 @@ def _check_edge_store(data: HeteroData, edge_type: EdgeType) -> None:
     weight = store.get("edge_weight")
     if weight is not None:
         check_weight(weight, edge_index.size(1))
-        sound = bool(torch.isfinite(weight).all())
-        require(sound, "edge_weight holds non-finite values; replace or drop those edges")
 
 
 @contextmanager
