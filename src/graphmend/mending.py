@@ -22,6 +22,7 @@ from graphmend.files.digest import unchanged
 from graphmend.graph.batches import Graphs, are_several
 from graphmend.graph.checks import check_order
 from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero
+from graphmend.model.call import Output
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
@@ -89,7 +90,8 @@ def mend(
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
-            ``limits``, ``seed``, ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode`` and ``output`` (which part of what the model
+            returns has the scores: ``"logits"``, ``0``), see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
@@ -102,9 +104,10 @@ def mend(
         with unchanged(model):
             return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
     method = adapter_of(adapter)
-    _make_card(model, source, method, options)
-    result: Adaptation = _mended(method, model, data, options)
-    return result
+    with unchanged(model):
+        _make_card(model, source, method, options)
+        result: Adaptation = _mended(method, model, data, options)
+        return result
 
 
 def _mended(adapter: Any, model: nn.Module, data: Any, options: Options) -> Any:
@@ -202,11 +205,18 @@ def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, op
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        options["card"] = card(model, source, embedding=getattr(adapter, "embedding", None))
+        options["card"] = card(
+            model, source, embedding=getattr(adapter, "embedding", None), output=options.get("output")
+        )
 
 
 def card(
-    model: nn.Module, train_data: Data | Sequence[Data], *, embedding: str | None = None, seed: int = 0
+    model: nn.Module,
+    train_data: Data | Several,
+    *,
+    embedding: str | None = None,
+    seed: int = 0,
+    output: Output = None,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
@@ -219,11 +229,12 @@ def card(
         train_data: The graph it was trained on, or several of them.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
+        output: Which part of what the model returns has the scores, see :func:`mend`.
     """
     first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
     if isinstance(first, HeteroData):
-        return hetero_card(model, train_data, embedding=embedding, seed=seed)  # type: ignore[return-value]
-    return make_card(model, train_data, embedding=embedding, seed=seed)
+        return hetero_card(model, train_data, embedding=embedding, seed=seed, output=output)  # type: ignore[return-value]
+    return make_card(model, train_data, embedding=embedding, seed=seed, output=output)
 
 
 def _batch(data: Data | Several) -> Batch | None:
@@ -238,7 +249,7 @@ class Mend:
     Args:
         model: Any trained PyG module; it is left as it was.
         adapter: A method, its class or its name; the gate decides when ``None``.
-        options: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
+        options: ``card``, ``limits``, ``seed``, ``mode`` and ``output``, as in :func:`mend`.
 
     Example:
         >>> import torch

@@ -21,7 +21,6 @@ from graphmend import FrozenGNN, GraphMendError, Identity, mend
 from graphmend.cards import SourceCard, card
 from graphmend.cards.edges import STEPS, edge_views, fits_well, grid_of
 from graphmend.cards.moments import moments
-from graphmend.cards.observation import observe
 from graphmend.cards.prototypes import MOST_ROWS
 from graphmend.cards.source_card import FORMAT, nearest_centroid
 from graphmend.files.digest import model_digest
@@ -101,7 +100,7 @@ def test_every_model_has_one(kind: str, weighted: bool) -> None:
     assert_same(before, state_of(model, data))
     classes = 2 if kind.startswith("one logit") else OUT
     with FrozenGNN(model, data) as frozen:
-        seen = observe(frozen, data)
+        seen = frozen.observe(data)
         assert torch.equal(seen.logits, frozen.predict(data)), "the graph's own weights are used"
     torch.testing.assert_close(made.first_mean, seen.first.mean(0))
     torch.testing.assert_close(made.first_std, seen.first.std(0, correction=0))
@@ -126,7 +125,7 @@ def test_the_numbers_of_a_card() -> None:
     data, model = graph(), gcn()
     made = card(model, data)
     with FrozenGNN(model, data) as frozen:
-        seen, weight = observe(frozen, data), frozen.first_map
+        seen, weight = frozen.observe(data), frozen.first_map
     p = probabilities(seen.logits, made.temperature)
     classes = p.argmax(1)
     x, edges = data.x, data.edge_index
@@ -212,7 +211,7 @@ def test_the_noise_level_covers_the_differences_of_training_graphs() -> None:
     first = []
     for data in graphs:
         with FrozenGNN(model, data) as frozen:
-            first.append(observe(frozen, data).first.detach())
+            first.append(frozen.observe(data).first.detach())
     made = card(model, graphs)
     alone = card(model, union(*graphs))
     assert made.noise_nodes == alone.noise_nodes == 30

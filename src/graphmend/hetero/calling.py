@@ -15,6 +15,7 @@ from torch_geometric.data import HeteroData
 
 from graphmend.errors import GraphMendError, ModelFailedError, listed, require
 from graphmend.hetero.stores import node_count, private_copy
+from graphmend.model.call import Output, part_of
 from graphmend.model.failures import first_line
 
 __all__ = ["HeteroCaller", "Place", "find_place", "predicted_type"]
@@ -31,10 +32,11 @@ class HeteroCaller:
 
     Args:
         model: The model.
+        output: Which part of what it returns has the scores; the name of a node type, where it returns scores by type.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, output: Output = None) -> None:
+        self.model, self.output = model, output
         self.is_tried = False
         self.clones = False  #: whether the model writes into what it is given, and so gets copies
         parameters = [p for p in inspect.signature(model.forward).parameters.values() if p.kind in _NAMED]
@@ -49,7 +51,11 @@ class HeteroCaller:
         """The model's output on a graph."""
         if not self.is_tried:
             self.clones, self.is_tried = self._writes(data), True
-        return self._call(private_copy(data) if self.clones else data)
+        out = self._call(private_copy(data) if self.clones else data)
+        if self.output is None:
+            return out
+        part = part_of(out, self.output)
+        return {self.output: part} if self.output in data.node_types else part
 
     def accepts(self, name: str) -> bool:
         """Whether an attribute of edges reaches the model."""
@@ -123,7 +129,7 @@ def predicted_type(out: Any, data: HeteroData) -> str:
     require(
         len(chosen) == 1,
         f"the model's output may belong to the node types {listed(fitting)}; set y on the one that it predicts, "
-        "or wrap the model so that it returns {type: scores} of that type alone",
+        "or name it with output=...",
     )
     kind: str = chosen[0]
     return kind

@@ -21,7 +21,9 @@ from graphmend.files.files import read_header, read_safetensors, write_safetenso
 from graphmend.hetero.calling import HeteroCaller, Place, find_place, predicted_type
 from graphmend.hetero.one_type import OneType
 from graphmend.hetero.stores import check_hetero, feature_types, node_count, private_copy
+from graphmend.model.call import Output, check_output_name
 from graphmend.model.restore import frozen_model, untouched_rng
+from graphmend.wrappers import unwrapped
 
 __all__ = ["HeteroCard", "frozen_caller", "hetero_card", "look_at"]
 
@@ -37,11 +39,13 @@ class HeteroCard:
         place: Where its embedding is, see :class:`~graphmend.hetero.calling.Place`.
         cards: The source cards, by node type. On that of another type than the predicted one, predictions are means
             around its nodes.
+        output: Which part of what the model returns has the scores.
     """
 
     node_type: str
     place: str
     cards: dict[str, SourceCard]
+    output: Output = None
 
     def __getitem__(self, node_type: str) -> SourceCard:
         """The card of one node type."""
@@ -75,7 +79,7 @@ class HeteroCard:
             own, rest = card.parts()
             tensors |= {f"{number}.{name}": value for name, value in own.items()}
             numbers.append([kind, rest])
-        header = {"format": FORMAT, "node_type": self.node_type, "place": self.place, "cards": numbers}
+        header = {"format": FORMAT, "node_type": self.node_type, "place": self.place, "output": self.output, "cards": numbers}
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
 
     @classmethod
@@ -100,7 +104,7 @@ class HeteroCard:
                 start = f"{number}."
                 own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
                 cards[str(kind)] = SourceCard.of_parts(own, rest, path)
-            made = cls(str(header["node_type"]), str(header["place"]), cards)
+            made = cls(str(header["node_type"]), str(header["place"]), cards, check_output_name(header["output"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             if isinstance(error, GraphMendError):
                 raise
@@ -111,7 +115,12 @@ class HeteroCard:
 
 
 def hetero_card(
-    model: nn.Module, train_data: HeteroData | Sequence[HeteroData], *, embedding: str | None = None, seed: int = 0
+    model: nn.Module,
+    train_data: HeteroData | Sequence[HeteroData],
+    *,
+    embedding: str | None = None,
+    seed: int = 0,
+    output: Output = None,
 ) -> HeteroCard:
     """A source card for a trained heterogeneous model; arguments as in :func:`graphmend.cards.card`.
 
@@ -138,21 +147,21 @@ def hetero_card(
         same = feature_types(data) == feature_types(graphs[0])
         require(same, "the training graphs have different node types; give graphs of one kind")
     own = [private_copy(data) for data in graphs]
-    with frozen_caller(model, seed) as caller:
+    with frozen_caller(model, seed, output) as caller:
         node_type, place = look_at(caller, own[0], embedding)
         cards = {}
         for kind in feature_types(own[0]):
             view = OneType.of(caller, own, kind, node_type, place)
             cards[kind] = plain_card(view, view.plain_graphs(), seed=seed)
-    return HeteroCard(node_type, place.text, cards)
+    return HeteroCard(node_type, place.text, cards, output)
 
 
 @contextmanager
-def frozen_caller(model: nn.Module, seed: int) -> Iterator[HeteroCaller]:
+def frozen_caller(model: nn.Module, seed: int, output: Output) -> Iterator[HeteroCaller]:
     """A model, frozen and left as it was, with the way in which it is called."""
     require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
     with torch.inference_mode(False), torch.enable_grad(), untouched_rng(seed), frozen_model(model):
-        yield HeteroCaller(model)
+        yield HeteroCaller(unwrapped(model), check_output_name(output))
 
 
 def look_at(caller: HeteroCaller, data: HeteroData, embedding: str | None) -> tuple[str, Place]:

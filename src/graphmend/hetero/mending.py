@@ -30,6 +30,7 @@ from graphmend.hetero.patch import HeteroPatch
 from graphmend.hetero.relations import relation_of
 from graphmend.hetero.result import HeteroAdaptation, joined_verdict
 from graphmend.hetero.stores import EdgeType, check_hetero, feature_types, private_copy
+from graphmend.model.call import Output
 from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
@@ -48,6 +49,7 @@ def mend_hetero(
     progress: bool = False,
     callback: Callable[[Step], None] | None = None,
     mode: str = "auto",
+    output: Output = None,
 ) -> HeteroAdaptation:
     """Mend a heterogeneous graph for a frozen model; arguments as in :func:`graphmend.mend`.
 
@@ -65,6 +67,8 @@ def mend_hetero(
         progress: Whether to show progress bars.
         callback: Called after every step.
         mode: ``"auto"``, or ``"eager"`` for the plain way.
+        output: Which part of what the model returns has the scores, or the node type that it predicts, where it returns
+            scores by type.
     """
     start = time.perf_counter()
     adapter = Gate() if adapter is None else adapter
@@ -74,6 +78,7 @@ def mend_hetero(
     if card is not None:
         card = HeteroCard.of(card)
         card.check(data)
+        output = card.output if output is None else output
     missing = [kind for kind in feature_types(data) if not is_finite(data[kind].x)]
     for kind in missing:
         x = data[kind].x
@@ -83,9 +88,9 @@ def mend_hetero(
             f"and {needs.name} does not fill them; use Impute() >> {needs.name}",
         )
     own = _limits_of(limits, data)
-    with frozen_caller(model, seed) as caller:
+    with frozen_caller(model, seed, output) as caller:
         options = {"seed": seed, "progress": progress, "callback": callback, "mode": mode}
-        work = _Work(caller, data, adapter, card, own, options, missing)
+        work = _Work(model, caller, data, adapter, card, own, options, missing)
         if proposes(adapter) and isinstance(adapter, Gate):
             work.rows_then_rest()
         else:
@@ -124,7 +129,8 @@ class _Work:
     """The graph as it is changed, and what was done to each node type.
 
     Args:
-        caller: The frozen model.
+        model: The caller's model.
+        caller: The same, frozen.
         data: The caller's graph.
         adapter: Who mends.
         card: The source card, if there is one.
@@ -135,6 +141,7 @@ class _Work:
 
     def __init__(
         self,
+        model: nn.Module,
         caller: HeteroCaller,
         data: HeteroData,
         adapter: Adapter,
@@ -143,7 +150,7 @@ class _Work:
         options: dict[str, Any],
         missing: list[str],
     ) -> None:
-        self.caller, self.data, self.adapter, self.card = caller, data, adapter, card
+        self.model, self.caller, self.data, self.adapter, self.card = model, caller, data, adapter, card
         self.limits, self.options = limits, options
         self.kinds = feature_types(data)
         self.now = private_copy(data)
@@ -271,7 +278,7 @@ class _Work:
         reasons = [f"{kind}: {r.reason}" for kind, own in self.results.items() for r in own if r.reason is not None]
         number = sum(map(len, self.results.values()))
         return HeteroAdaptation(
-            self.caller.model,
+            self.model,
             mended,
             logits,
             self.before,

@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.case import Case
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.observation import observe
 from graphmend.cards.prototypes import Mix
 from graphmend.cards.rows import in_blocks, projected
 from graphmend.cards.source_card import SourceCard
@@ -95,11 +94,11 @@ class Examination:
     def read(self, x: Tensor, data: Data | None = None) -> Reading:
         """The model's view of other features, or of another graph."""
         card, data = self.card, self.data if data is None else data
-        seen = observe(self.frozen, data, x)
+        seen = self.frozen.observe(data, x)
         return Reading(
             seen.logits,
             probabilities(seen.logits, card.temperature),
-            seen.moments,
+            moments(seen.first),
             card.nearest_class(seen.z),
             card.first_mix(seen.first),
             card.z_mix(seen.z),

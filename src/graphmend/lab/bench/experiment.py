@@ -85,8 +85,8 @@ class Experiment:
         choice: All of it.
         setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
-        render: The table, or a function that draws the figure.
-        figure: Draws a figure beside the table, if there is one; it returns a ``matplotlib.figure.Figure``.
+        render: Makes the table, if there is one.
+        figure: Draws the figure, if there is one; it returns a ``matplotlib.figure.Figure``.
     """
 
     name: str
@@ -94,19 +94,21 @@ class Experiment:
     choice: Choice
     setting: str
     runs: Callable[[Choice], list[Run]]
-    render: Callable[[Choice, Store], Any]
+    render: Callable[[Choice, Store], Table] | None = None
     figure: Callable[[Choice, Store], Any] | None = None
 
-    def drawn(self, choice: Choice, store: Store) -> Any:
-        """The table, or the figure of an experiment without one, from the results that there are."""
+    def drawn(self, choice: Choice, store: Store) -> Table | None:
+        """The table from the results that there are; ``None`` if this is a figure alone."""
         return self._read(self.render, choice, store)
 
     def pictured(self, choice: Choice, store: Store) -> Any:
-        """The figure beside the table; ``None`` if there is none."""
-        return None if self.figure is None else self._read(self.figure, choice, store)
+        """The figure; ``None`` if there is none."""
+        return self._read(self.figure, choice, store)
 
-    def _read(self, draw: Callable[[Choice, Store], Any], choice: Choice, store: Store) -> Any:
+    def _read(self, draw: Callable[[Choice, Store], T] | None, choice: Choice, store: Store) -> T | None:
         """Results come from files, which may be forged: they must hold what their task measures."""
+        if draw is None:
+            return None
         try:
             return draw(choice, store)
         except GraphMendError:
