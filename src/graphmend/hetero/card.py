@@ -79,7 +79,13 @@ class HeteroCard:
             own, rest = card.parts()
             tensors |= {f"{number}.{name}": value for name, value in own.items()}
             numbers.append([kind, rest])
-        header = {"format": FORMAT, "node_type": self.node_type, "place": self.place, "output": self.output, "cards": numbers}
+        header = {
+            "format": FORMAT,
+            "node_type": self.node_type,
+            "place": self.place,
+            "output": self.output,
+            "cards": numbers,
+        }
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
 
     @classmethod
