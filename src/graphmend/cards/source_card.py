@@ -24,7 +24,7 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS
-from graphmend.results.display import html_table, text_lines
+from graphmend.results.tables import html_table, text_lines
 from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
@@ -301,8 +301,18 @@ class SourceCard:
         tensors, metadata = read_safetensors(path)
         try:
             written = {"kind": "source card", "written_by": "'graphmend card'", "remedy": "make it again"}
-            header = read_header(path, metadata, FORMAT, **written)
-            values: dict[str, Any] = {**tensors, **header["numbers"]}
+            numbers = read_header(path, metadata, FORMAT, **written)["numbers"]
+        except (KeyError, RecursionError) as error:
+            raise GraphMendError(
+                f"the source card {path} is incomplete ({first_line(error)}); make it again"
+            ) from error
+        return cls.of_parts(tensors, numbers, path)
+
+    @classmethod
+    def of_parts(cls, tensors: dict[str, Tensor], numbers: dict[str, Any], path: str | Path) -> SourceCard:
+        """A card from its :meth:`parts`, which come from a file."""
+        try:
+            values: dict[str, Any] = {**tensors, **numbers}
             made = cls(**values)
         except (KeyError, TypeError, RecursionError) as error:
             raise GraphMendError(
