@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -153,7 +155,8 @@ def test_the_result_fits_together_and_nothing_is_touched(name: str, kind: str, m
 def test_the_seed_decides(name: str) -> None:
     model, data = in_use(name), make_graph()
     first = adapt(name, model, data, seed=3)
-    torch.rand(7)  # what others draw does not matter
+    for seed_all in (torch.manual_seed, random.seed, np.random.seed):  # what others draw does not matter
+        seed_all(77)
     assert_same_result(first, adapt(name, model, data, seed=3))
     assert_same_result(first, adapt(name, copy.deepcopy(model), copy.deepcopy(data), seed=3))
 
@@ -217,9 +220,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_input_is_named(name: str, call: dict[str, Any], said: str) -> None:
     arguments = {"model": in_use(name), "data": make_graph(), **call}
     before = generator_states()
-    with pytest.raises(GraphMendError, match=said) as caught:
+    with pytest.raises(GraphMendError, match=said):
         mend(arguments.pop("model"), arguments.pop("data"), make_adapter(name), **arguments)
-    assert "\n" not in str(caught.value)
     assert_same(before, generator_states())
 
 

@@ -394,6 +394,9 @@ def test_a_damaged_card_is_refused(tmp_path: Path) -> None:
         except GraphMendError:
             continue
         assert loaded.summary() == expected.summary() and torch.equal(loaded.first_mean, expected.first_mean)
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(GraphMendError, match="damaged: its checksum does not fit"):
+        SourceCard.load(path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -425,10 +428,8 @@ def test_a_card_of_an_older_version_says_to_make_it_again(number: int, tmp_path:
     numbers, tensors = SourceCard.load(path).parts()[1], load_file(path)
     older = FORMAT.replace("3", str(number))
     write_safetensors(path, tensors, {"graphmend": json.dumps({"format": older, "numbers": numbers})})
-    message = f"{path} is a source card of the format {older}, this version reads graphmend-card-3; make it again"
-    with pytest.raises(GraphMendError) as caught:
+    with pytest.raises(GraphMendError, match=f"of the format {older}, this version reads {FORMAT}; make it again"):
         SourceCard.load(path)
-    assert str(caught.value) == message
     write_safetensors(path, tensors, {"graphmend": json.dumps({"format": FORMAT, "numbers": numbers})})
     SourceCard.load(path)
 
@@ -445,15 +446,6 @@ def test_a_card_is_small_even_where_there_are_many_columns(dtype: torch.dtype, t
     assert made.first_centres.size(0) > 32 and made.z_centres.size(0) > 32, "otherwise its size is not tested"
     made.save(tmp_path / "model.card")
     assert (tmp_path / "model.card").stat().st_size < 100_000
-
-
-def test_a_card_that_has_changed_since_it_was_written_is_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(GraphMendError, match="damaged: its checksum does not fit"):
-        SourceCard.load(path)
 
 
 def test_a_card_with_a_checksum_of_its_own_is_still_read(tmp_path: Path) -> None:
