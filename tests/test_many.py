@@ -19,7 +19,7 @@ from torch_geometric.nn import SAGEConv, global_mean_pool
 import graphmend
 from graphmend import Adaptation, Failure, GraphMendError, GTrans, Limits, Results, card, mend, mend_each
 from graphmend.model.per_graph import has_row_per_graph
-from graphmend.results.frames import graph_columns
+from graphmend.results.tables import graph_columns
 from support.adapter_cases import assert_same_result
 from support.gate_cases import card_of, moved, planted, trained
 from support.untouched import assert_same, generator_states, snapshot, state_of
@@ -479,3 +479,33 @@ def test_the_question_whether_a_model_has_rows_per_graph_leaves_it_alone() -> No
     assert not has_row_per_graph(nn.Linear(3, 3), Batch.from_data_list(graphs())), "it does not run"
     one = Data(x=torch.rand(1, 16), edge_index=torch.zeros(2, 1, dtype=torch.long))
     assert not has_row_per_graph(trained("sage"), Batch.from_data_list([one, one])), "as many nodes as graphs"
+
+
+class OfTwoTypes(nn.Module):
+    """Scores of the nodes of one of two types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.back = SAGEConv((4, 4), 3), SAGEConv((4, 4), 4)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        a, b = x_dict["a"], x_dict["b"]
+        a = self.back((b, a), edge_index_dict["b", "rev", "a"]).relu()
+        return self.there((a, b), edge_index_dict["a", "to", "b"])
+
+
+def of_two_types(seed: int) -> HeteroData:
+    generator, data = torch.Generator().manual_seed(seed), HeteroData()
+    data["a"].x, data["b"].x = (torch.rand(n, 4, generator=generator) for n in (30, 20))
+    data["b"].y = torch.randint(3, (20,), generator=generator)
+    ends = torch.stack([torch.randint(n, (80,), generator=generator) for n in (30, 20)])
+    data["a", "to", "b"].edge_index, data["b", "rev", "a"].edge_index = ends, ends.flip(0)
+    return data
+
+
+@pytest.mark.parametrize("kind", ["list", "batch", "loader"])
+def test_graphs_with_several_types_of_nodes(kind: str) -> None:
+    results = mend(OfTwoTypes().eval(), CONTAINERS[kind]([of_two_types(1), of_two_types(2)]))  # type: ignore[list-item]
+    assert len(results) == len(results.mended) == 2 and not results.failures
+    assert repr(results).count("\n") == 2 and results.logits.shape == (40, 3)
+    assert graph_columns(results)["predictions_changed"] == [0, 0] and results.summary()["graphs"] == 2

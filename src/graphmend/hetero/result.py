@@ -14,7 +14,7 @@ from graphmend.hetero.patch import HeteroPatch
 from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.comparison import Comparison, compare
-from graphmend.results.display import html_table, text_lines
+from graphmend.results.tables import html_table, text_lines
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["HeteroAdaptation", "joined_verdict"]
@@ -52,6 +52,20 @@ class HeteroAdaptation:
     seconds: float = 0.0
     verdict: Verdict | None = None
     filled: HeteroPatch | None = None
+
+    @property
+    def decision(self) -> str:
+        """``"applied"``, ``"partly applied"`` or ``"left alone"``."""
+        if self.verdict is not None:
+            return self.verdict.decision
+        return LEFT_ALONE if self.patch.is_empty else APPLIED
+
+    @property
+    def sentence(self) -> str:
+        """Why, or what was changed, in a few words."""
+        if self.verdict is not None:
+            return _reason(self.verdict)
+        return self.reason or self.patch.summary()
 
     @property
     def predictions(self) -> Tensor:
