@@ -76,7 +76,8 @@ def mend(
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
-            ``limits``, ``seed``, ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode`` and ``output`` (which part of what the model
+            returns has the scores: ``"logits"``, ``0``), see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
@@ -89,8 +90,9 @@ def mend(
         with unchanged(model):
             return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
     method = adapter_of(adapter)
-    _make_card(model, source, method, options)
-    return call(method, model, data, **options)
+    with unchanged(model):
+        _make_card(model, source, method, options)
+        return call(method, model, data, **options)
 
 
 def mend_each(
@@ -181,7 +183,9 @@ def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, op
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        options["card"] = make_card(model, source, embedding=getattr(adapter, "embedding", None))
+        options["card"] = make_card(
+            model, source, embedding=getattr(adapter, "embedding", None), output=options.get("output")
+        )
 
 
 def _batch(data: Data | Several) -> Batch | None:
@@ -196,7 +200,7 @@ class Mend:
     Args:
         model: Any trained PyG module; it is left as it was.
         adapter: A method, its class or its name; the gate decides when ``None``.
-        options: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
+        options: ``card``, ``limits``, ``seed``, ``mode`` and ``output``, as in :func:`mend`.
 
     Example:
         >>> import torch

@@ -30,13 +30,15 @@ class AirGNNTune(Adapter):
 
     Args:
         mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
-        values: The values of :math:`\lambda` to try, each in [0, 1).
+        values: The values of ``lam`` to try, each in [0, 1).
     """
 
     mask: Tensor | None = None
     values: Sequence[float] = GRID
 
     changes_model = True
+    uses_card = False
+    needs = "the backbone airgnn, and labels of some nodes"
 
     def __post_init__(self) -> None:
         check_fields(self, real_numbers, "values", low=0, below=1)
@@ -57,7 +59,7 @@ class AirGNNTune(Adapter):
 
     def _score(self, case: Case, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
         _set(layers, value)
-        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager") as frozen:
+        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager", output=case.output) as frozen:
             return accuracy(frozen.predict(case.data), nodes, labels)
 
 

@@ -42,6 +42,8 @@ class Align(Adapter):
         strength: How far to go: 1 aligns fully, 0.5 half way.
     """
 
+    needs = "a source card, or batch normalisation behind the first layer"
+
     strength: float = 1.0
 
     def __post_init__(self) -> None:

@@ -86,6 +86,8 @@ class _Called:
         options: Options = {"limits": case.limits, "seed": case.seed, "mode": case.mode}
         if case.card is not None:
             options["card"] = case.card
+        if case.output is not None:
+            options["output"] = case.output
         result = self.function(case.original, case.data, **options)
         name = getattr(self.function, "__name__", type(self.function).__name__)
         require(
@@ -102,6 +104,8 @@ class Adapter(ABC):
     """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``."""
 
     changes_model: ClassVar[bool] = False  #: whether ``propose`` is given a copy of the model to change
+    uses_card: ClassVar[bool] = True  #: whether it looks at a source card
+    needs: ClassVar[str] = ""  #: what it needs beyond a model and a graph, as part of a sentence
     fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
@@ -117,8 +121,9 @@ class Adapter(ABC):
             data: The test graph. Labels are read only by a surrogate that was given a label mask.
             options: ``limits`` (what may not change), ``seed`` (of everything random), ``progress`` (show a progress
                 bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes the plain way, without
-                sharing, stacking or recording anything; the results are the same to float rounding) and ``card`` (what
-                the model saw when it was trained, from :func:`graphmend.card`).
+                sharing, stacking or recording anything; the results are the same to float rounding), ``card`` (what the
+                model saw when it was trained, from :func:`graphmend.card`) and ``output`` (which part of what the model
+                returns has the scores: a name such as ``"logits"``, or a position).
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or

@@ -34,6 +34,7 @@ from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.model import FrozenGNN
+from graphmend.model.call import Output
 from graphmend.model.restore import private, untouched_rng
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint_of
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
     callback: Callable[[Step], None] | None
     mode: str
     card: SourceCard | str | PathLike[str] | None
+    output: Output
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Case:
         filling: What was missing and is filled, if something was.
         embedding: Name of the module whose output is Z, if one was named.
         progress: Whether to show a progress bar.
+        output: Which part of what the model returns has the scores.
     """
 
     original: nn.Module
@@ -117,6 +120,7 @@ class Case:
     filling: Filling | None = None
     embedding: str | None = None
     progress: bool = False
+    output: Output = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
     changed: nn.Module | None = None  #: a copy of the model, for adapters that change it
 
@@ -200,7 +204,9 @@ class Case:
     def freeze(self, model: nn.Module, *, uses_card: bool = False) -> FrozenGNN:
         """A model, frozen for this graph; with the card, its first layer and its embedding are those of the card."""
         taps = self.card.taps if uses_card and self.card is not None else None
-        return FrozenGNN(model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps)
+        return FrozenGNN(
+            model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps, output=self.output
+        )
 
 
 def check_options(
@@ -232,6 +238,7 @@ def prepare(
     callback: Callable[[Step], None] | None = None,
     mode: str = "auto",
     card: SourceCard | str | PathLike[str] | None = None,
+    output: Output = None,
 ) -> Iterator[Case]:
     """Check everything, copy what has to be copied, and freeze the model; arguments as in :func:`graphmend.mend`.
 
@@ -255,8 +262,9 @@ def prepare(
         generator = torch.Generator(device=device).manual_seed(seed)
         history = History(device, callback, progress)
         embedding = needs.embedding if card is None else card.embedding
+        output = _chosen_output(output, card)
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
-            case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress)
+            case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress, output)
             if needs.changes_model:
                 with case.freeze(model):
                     _LOG.debug("the model runs on this graph, so a copy of it can be changed")
@@ -321,7 +329,7 @@ def _changed(case: Case, frozen: FrozenGNN, proposal: Proposal, needs: Needs, re
         engine=proposal.engine,
         verdict=proposal.verdict,
         alternative=_alternative(case, frozen, proposal.alternative),
-        rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode),
+        rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode, case.output),
         filled=filled,
     )
 
@@ -353,6 +361,17 @@ def _fitting(card: SourceCard | str | PathLike[str], model: nn.Module, data: Dat
         "use the same for both",
     )
     return card.to(data.x.device, data.x.dtype)
+
+
+def _chosen_output(output: Output, card: SourceCard | None) -> Output:
+    """The part of the model's output that was chosen, in this call or when the card was made."""
+    if card is None or output == card.output:
+        return output
+    require(
+        output is None,
+        f"the source card was made with output={card.output!r}, this call has output={output!r}; use the same for both",
+    )
+    return card.output
 
 
 def _require_filling(x: Tensor, needs: Needs) -> None:

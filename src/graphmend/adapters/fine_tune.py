@@ -56,6 +56,7 @@ class FineTune(Adapter):
     validation: Tensor | None = None
 
     changes_model = True
+    uses_card = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))

@@ -59,11 +59,11 @@ class GTrans(Adapter):
 
     Args:
         surrogate: A :class:`~graphmend.surrogates.Surrogate`, the name of one, or a function ``(model, data) -> loss``.
-        steps: T, the number of steps in all.
+        steps: How many steps.
         feature_steps: Feature steps per cycle; 0 leaves the features alone.
         edge_steps: Edge steps per cycle; 0 leaves the edges alone. Where a layer cannot take edge weights, the features
             alone are mended, and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` it is an error.
-        lr_feature: :math:`\eta`, how far a feature step goes, in standard deviations of the column or, with
+        lr_feature: How far a feature step goes, in standard deviations of the column or, with
             ``feature_scale="absolute"``, in the features' own units.
         feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps.
         lr_edge: Learning rate of the flips.
@@ -86,6 +86,7 @@ class GTrans(Adapter):
         torch.Size([4, 2])
     """
 
+    uses_card = False
     remedy: ClassVar[str] = "take a smaller lr_feature"  # where numbers become too large for their type
 
     surrogate: Surrogate | str | Callable[[Backbone, Data], Tensor] = field(default_factory=Contrastive)

@@ -31,10 +31,12 @@ class JaccardFilter(Adapter):
 
     Args:
         threshold: Edges whose ends are less similar go; ``None`` chooses one of ``thresholds`` by labels.
-        mask: Nodes whose labels may be used for the choice; by default training and validation nodes of the graph.
+        mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
         thresholds: What to choose from, in ascending order.
         kind: The similarity, ``"auto"``, ``"cosine"`` or ``"jaccard"``, as in :class:`~graphmend.transforms.Jaccard`.
     """
+
+    uses_card = False
 
     threshold: float | None = None
     _: KW_ONLY

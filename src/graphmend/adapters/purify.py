@@ -48,6 +48,8 @@ class Purify(Adapter):
         strength: Edges to cut for each edge in excess. More than 1, because not every inserted edge is among the worst.
     """
 
+    needs = "a source card"
+
     strength: float = 1.5
 
     def __post_init__(self) -> None:

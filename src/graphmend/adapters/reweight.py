@@ -43,6 +43,8 @@ class Reweight(Adapter):
         largest: The largest weight :math:`m`; the smallest is its inverse.
     """
 
+    needs = "a source card"
+
     largest: float = 4.0
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ class Tent(Adapter):
     Args:
         statistics: ``"running"`` normalises by the means and variances of training, as the released GTrans code does;
             ``"batch"`` by those of the test graph, as the original Tent does, and so does the returned model.
-        lr: Learning rate.
+        lr: Learning rate of Adam.
         steps: How many steps.
         nodes: The entropy is that of the first so many nodes, 1000 in the released GTrans code; ``None`` for all.
 
@@ -54,6 +54,8 @@ class Tent(Adapter):
     nodes: int | None = None
 
     changes_model = True
+    uses_card = False
+    needs = "batch normalisation"
 
     def __post_init__(self) -> None:
         one_of("statistics", self.statistics, STATISTICS)

@@ -25,6 +25,7 @@ from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.model import FrozenGNN, Observation
+from graphmend.model.call import Output
 from graphmend.model.embedding import Tap
 from graphmend.model.restore import plain, private
 from graphmend.model.wiring import Taps
@@ -44,6 +45,7 @@ def card(
     *,
     embedding: str | None = None,
     seed: int = 0,
+    output: Output = None,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
@@ -56,6 +58,7 @@ def card(
             ``val_mask``, they calibrate the predictions.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
+        output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
 
     Example:
         >>> from graphmend.lab.backbones import GCN
@@ -87,7 +90,7 @@ def card(
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
             private(data) as own,
-            FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps) as frozen,
+            FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps, output=output) as frozen,
         ):
             taps = frozen.taps
             seen.append(frozen.observe(own))
@@ -95,7 +98,7 @@ def card(
             maps.append(frozen.first_map)
             keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
     assert taps is not None
-    return _card(model, graphs, seen, maps, keys, taps, embedding, seed)
+    return _card(model, graphs, seen, maps, keys, taps, embedding, seed, output)
 
 
 def _listed_graphs(train_data: Any) -> list[Data]:
@@ -132,6 +135,7 @@ def _card(
     taps: Taps,
     embedding: str | None,
     seed: int,
+    output: Output,
 ) -> SourceCard:
     z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
@@ -204,6 +208,7 @@ def _card(
         z_is_output=z_tap is not None and z_tap.output,
         z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
         embedding=embedding,
+        output=output,
     )
 
 

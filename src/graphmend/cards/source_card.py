@@ -23,6 +23,7 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS
+from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
@@ -73,6 +74,7 @@ class SourceCard:
         z_is_output: Whether the embedding is the output of that module instead.
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
+        output: Which part of what the model returns has the scores, if it returns several.
     """
 
     column_mean: Tensor
@@ -112,6 +114,7 @@ class SourceCard:
     z_is_output: bool
     z_tail: list[str]
     embedding: str | None = None
+    output: str | int | None = None
 
     @property
     def taps(self) -> Taps:
@@ -204,7 +207,7 @@ class SourceCard:
             "the source card belongs to another model, or this one was trained further; "
             "make a new one with graphmend.card(model, train_data)",
         )
-        missing = self._missing_in(getattr(model, "_orig_mod", model))
+        missing = self._missing_in(unwrapped(model))
         require(
             not missing,
             f"the source card was made with {listed(missing)}, which the model no longer has; "
@@ -278,6 +281,7 @@ class SourceCard:
             "str": (str,),
             "list[str]": (list,),
             "str | None": (str, type(None)),
+            "str | int | None": (str, int, type(None)),
         }
         wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
         if not wrong and not all(type(call) is str for call in self.z_tail):

@@ -99,7 +99,10 @@ def check_features(data: Data) -> None:
     x = data.get("x")
     require(isinstance(x, Tensor), f"the graph has no feature tensor x (got {type(x).__name__}); set data.x")
     check_floats(x, "x")
-    require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)})")
+    wide = (
+        f"; give x.flatten(1), and let the model begin with x.unflatten(1, {tuple(x.shape[1:])})" if x.dim() > 2 else ""
+    )
+    require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)}){wide}")
     require(x.size(0) > 0, "the graph is empty: x has no rows; pass a graph with at least one node")
     require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
 

@@ -26,7 +26,7 @@ from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
 from graphmend.graph.edits import canonical, with_more_edges
-from graphmend.model.call import Caller, fresh, scores_of
+from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
 from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly
 from graphmend.model.embedding import Tap, tapped
@@ -35,6 +35,7 @@ from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.wiring import Taps, signature, wiring_of
+from graphmend.wrappers import unwrapped
 
 __all__ = ["FrozenGNN", "Observation"]
 
@@ -73,6 +74,8 @@ class FrozenGNN:
         seed: For models that draw random numbers even in eval mode.
         mode: ``"eager"`` runs every view by itself.
         taps: Where the first layer and Z come from, see :attr:`taps`; by default they are found on this graph.
+        output: Which part of what the model returns has the scores: a key or an attribute (``"logits"``), or a
+            position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -91,6 +94,7 @@ class FrozenGNN:
         seed: int = 0,
         mode: str = "auto",
         taps: Taps | None = None,
+        output: Output = None,
     ) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -104,8 +108,8 @@ class FrozenGNN:
         given = type(taps).__name__
         require(taps is None or isinstance(taps, Taps), f"taps must be those of a FrozenGNN or a card (got {given})")
         self.model = model
-        inner = getattr(model, "_orig_mod", model)  # torch.compile keeps the original model in this attribute
-        self.module: nn.Module = inner  #: the model that is run
+        self.module = unwrapped(model)  #: the model that is run
+        self.output = check_output_name(output)
         self.stacked_views = False  #: whether views went through the model together
         self._data = plain(data)
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
@@ -123,13 +127,13 @@ class FrozenGNN:
             stack.enter_context(frozen_model(self.module))
             stack.enter_context(caching())
             taps = self._given_taps
-            self.signature = signature(self.module, self._data, self._embedding)
+            self.signature = (signature(self.module, self._data, self._embedding), self.output)
             self._wiring = wiring_of(self.module, self.signature)
-            self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps)
+            self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
             self._probe.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
                 self._probe.embedding()
-            self._forward = Caller(self.module, self._wiring.leave_out)
+            self._forward = self._probe.forward
             self._stack, self._thread = stack.pop_all(), threading.get_ident()
         return self
 

@@ -23,7 +23,7 @@ from graphmend.engine.shared_features import SharedFeatures
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import sample, without_edges
-from graphmend.model.call import LABELS_ARE_KEPT, Caller, fresh, scores_of
+from graphmend.model.call import LABELS_ARE_KEPT, Caller, Output, fresh, scores_of
 from graphmend.model.comparing import is_close
 from graphmend.model.edge_trials import Outcome, try_way, why_no_way_can_work
 from graphmend.model.edge_weights import Way, filtered, native, ways, why_not
@@ -51,6 +51,7 @@ class Probe:
         embedding: Name of the module whose output is Z, if the user chose one.
         seed: Seed of the edges that are dropped.
         taps: Where its first layer and Z come from, if that is known.
+        output: Which part of what it returns has the scores.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Probe:
         embedding: str | None,
         seed: int,
         taps: Taps | None = None,
+        output: Output = None,
     ) -> None:
         self.model, self.whole, self.wiring = model, data, wiring
         self._embedding, self._seed = embedding, seed
-        self._taps = taps
+        self._taps, self._output = taps, output
         self._first_layer: FirstLayer | None = None
         self._small: Data | None = None
         self._way: Way | None = None
@@ -100,7 +102,7 @@ class Probe:
     @property
     def forward(self) -> Caller:
         """How the model is called."""
-        return Caller(self.model, self.wiring.leave_out)
+        return Caller(self.model, self.wiring.leave_out, output=self._output)
 
     def fresh(self, data: Data) -> Data:
         """A copy of a graph for the model to keep."""
@@ -144,7 +146,7 @@ class Probe:
         if self.whole.get("y") is None:
             return False
         try:
-            self._written_attributes(Caller(self.model, shows_labels=True), self.whole)
+            self._written_attributes(Caller(self.model, output=self._output, shows_labels=True), self.whole)
         except Exception as error:  # labels were not the reason
             _LOG.debug("with labels: %s", first_line(error))
             return False
@@ -152,7 +154,7 @@ class Probe:
 
     def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
         """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
-        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}))
+        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}), output=self._output)
         if self.whole.get("edge_attr") is None or bare.extra == self.forward.extra:
             return None
         try:
@@ -281,8 +283,9 @@ class Probe:
         method = getattr(self.model, "embed", None)
         if not (inspect.ismethod(method) or isinstance(method, torch.ScriptMethod)):
             return False
-        own, data = Caller(method, self.wiring.leave_out), copy.copy(self.data)
+        data = copy.copy(self.data)
         try:
+            own = Caller(method, self.wiring.leave_out)
             with torch.enable_grad():  # even where only the value of Z is wanted
                 data.x = data.x.clone().requires_grad_().clone()
                 z = own(data)
@@ -315,7 +318,12 @@ class Probe:
         with torch.no_grad():
             if self._embedding is not None:
                 return named_tap(self.model, self._embedding, lambda: run(data), nodes)
-            return find_tap(self.model, lambda: run(data), nodes, reacts)
+            try:
+                return find_tap(self.model, lambda: run(data), nodes, reacts)
+            except GraphMendError:
+                if not torch.equal(run(data), run(without_edges(data, half))):
+                    raise
+            return find_tap(self.model, lambda: run(data), nodes, lambda _: True)  # it reads no edges at all
 
     def first_layer(self) -> FirstLayer:
         """Where the first pre-activation comes from."""

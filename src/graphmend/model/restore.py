@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.wrappers import compiled_inside
 
 COPIED_BYTES = 1 << 22  # a graph up to this size is copied in about a millisecond
 _ONE_AT_A_TIME = threading.RLock()
@@ -48,7 +50,7 @@ def untouched_rng(seed: int) -> Iterator[None]:
 
 @contextmanager
 def frozen_model(model: nn.Module) -> Iterator[None]:
-    """Eval mode, no parameter gradients, no layer caches inside; afterwards everything is as it was.
+    """Eval mode, no parameter gradients, layer caches or compiled code inside; afterwards everything is as it was.
 
     Every module's attributes (mode, caches, patched ``forward``, whatever a model stores while it runs), the contents
     of its tables (parameters, buffers, hooks, lists and dicts of its own) and tensors, and the ``requires_grad`` flags
@@ -66,6 +68,7 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(False)
         for module in modules:
             _disable_cache(module)
+            _run_as_written(module)
         yield
     finally:
         for module, values, tables in attributes:
@@ -173,3 +176,14 @@ def _disable_cache(module: nn.Module) -> None:
         module.cached = False  # type: ignore[assignment]
         for name in [name for name in vars(module) if name.startswith("_cached")]:
             setattr(module, name, None)
+
+
+def _run_as_written(module: nn.Module) -> None:
+    """Compiled code cannot be watched or changed, and reversible layers free their input, which others still read."""
+    original = compiled_inside(module)
+    if original is not None:
+        vars(module)["forward"] = original.__call__
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        vars(module)["_compiled_call_impl"] = None
+    if isinstance(module, InvertibleModule):
+        module.disable = True

@@ -18,13 +18,13 @@ from graphmend.graph.canonical import node_keys
 from graphmend.outputs import number_of_classes, predictions
 from graphmend.results.comparison import Comparison, compare
 from graphmend.results.display import html_table, text_lines
+from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.frames import frame, node_columns
 from graphmend.results.history import Candidate, Steps
-from graphmend.results.patch import Patch
+from graphmend.results.patch import Patch, rebase
 from graphmend.results.plot import plot
 from graphmend.results.proposal import Proposal
 from graphmend.results.questions import class_number, labels_in_order, nodes_to_ask, poll
-from graphmend.results.rebase import rebase
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["Adaptation", "Runs"]
@@ -125,7 +125,7 @@ class Adaptation:
     def graph_before(self) -> Data:
         """The graph as it was, with nothing changed but that missing values are filled."""
         original = self.patch.revert(self.data)
-        return original if self.filled is None else self.filled.apply(original)
+        return original if self.filled is None else self.filled.applied(original)
 
     @property
     def values_filled(self) -> int:
@@ -174,20 +174,23 @@ class Adaptation:
         """
         return plot(self, path)
 
-    def rebase(self, original: Data) -> Adaptation:
+    def rebase(self, original: Data, *, cast: Data | None = None, before: str | None = None) -> Adaptation:
         """The same result for the graph as it was before its features were converted to the type of the model.
 
         Args:
-            original: The graph in its own type and on its own device; see :func:`graphmend.results.rebase.rebase`.
+            original: The graph in its own type and on its own device; see :func:`graphmend.results.patch.rebase`.
+            cast: The converted graph that was mended, if it is at hand and has not changed.
+            before: The fingerprint of the original graph, if it is known.
         """
-        cast = self.patch.revert(self.data)
-        patch, data = rebase(self.patch, cast, original)
-        filled = None if self.filled is None else rebase(self.filled, cast, original)[0]
+        cast = self.patch.revert(self.data) if cast is None else cast
+        before = fingerprint_of(original) if before is None else before
+        patch, data = rebase(self.patch, cast, original, before=before)
+        filled = None if self.filled is None else rebase(self.filled, cast, original, before=before)[0]
         if self.alternative is None:
             return replace(self, data=data, patch=patch, filled=filled)
         other = self.alternative
         if other.is_change:
-            change, changed = rebase(self._patch_of(other, cast), cast, original)
+            change, changed = rebase(self._patch_of(other, cast), cast, original, before=before)
             other = replace(
                 other,
                 x=None if other.x is None else changed.x,
@@ -196,7 +199,8 @@ class Adaptation:
                 edge_weight=None if other.edge_weight is None else changed.edge_weight,
             )
         result = replace(self, data=data, patch=patch, alternative=other, filled=filled)
-        result.__dict__["_keys"] = self._keys  # the same questions are asked in either type
+        keys = vars(self).get("_keys")  # the same questions are asked in either type
+        vars(result)["_keys"] = self._node_keys(cast) if keys is None else keys
         return result
 
     def questions(self, number: int = 25) -> Tensor:
@@ -262,7 +266,7 @@ class Adaptation:
         assert other.logits is not None
         return replace(
             self,
-            data=patch.apply(original),
+            data=patch.applied(original),
             logits=other.logits,
             patch=patch,
             verdict=verdict,
@@ -285,13 +289,16 @@ class Adaptation:
 
     def _patch_of(self, other: Proposal, original: Data) -> Patch:
         """The patch from the caller's graph to another version of it."""
-        x = other.x if other.x is not None or self.filled is None else self.filled.apply(original).x
+        x = other.x if other.x is not None or self.filled is None else self.filled.applied(original).x
         return Patch.make(original, x, other.removed, other.added, other.edge_weight, before=self.patch.before)[0]
 
     @cached_property
     def _keys(self) -> Tensor:
         """A number for each node that does not depend on the numbering, by which it is decided whom to ask about."""
-        graph = self.graph_before()
+        return self._node_keys(self.patch.revert(self.data))
+
+    def _node_keys(self, original: Data) -> Tensor:
+        graph = original if self.filled is None else self.filled.applied(original)
         return node_keys(graph.x, graph.edge_index)
 
     @property

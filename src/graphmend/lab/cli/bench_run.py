@@ -12,7 +12,7 @@ import typer
 from rich.table import Table as Grid
 
 from graphmend.cli.console import PlainConsole, has_terminal, plain_table
-from graphmend.cli.device import device_of
+from graphmend.cli.models import device_of
 from graphmend.errors import choose, require
 from graphmend.files.files import check_folder, check_target, write_atomically, write_text
 from graphmend.lab.bench.execute import Watch, execute, with_needs
