@@ -29,7 +29,7 @@ def random_numbers(count: int, total: int, generator: torch.Generator, without: 
     """
     device, taken = generator.device, 0 if without is None else without.numel()
     drawn = torch.empty(0, dtype=torch.long, device=device)
-    if 2 * (count + taken) >= total:  # so many that listing all numbers is cheaper than drawing until enough are new
+    if 2 * (count + taken) >= total:  # listing all numbers is cheaper than drawing until enough of them are new
         drawn = torch.arange(total, device=device)
         drawn = drawn if without is None else drawn[~_is_in(drawn, without)]
     while drawn.numel() < count:

@@ -61,7 +61,7 @@ def regroup(data: Data, names: Iterable[str]) -> None:
     apart; ``to_data_list()`` then raises an error of PyG instead of returning wrong graphs.
 
     Args:
-        data: A copy that nobody else holds yet; nothing happens if it is not a ``Batch``.
+        data: A copy that nothing else refers to yet; nothing happens if it is not a ``Batch``.
         names: The edge-level tensors, ``edge_index`` among them.
     """
     slices = _slices(data)

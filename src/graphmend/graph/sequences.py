@@ -66,7 +66,9 @@ def lengthened(name: str, value: Any, more: int) -> Any:
     if not isinstance(value, np.ndarray):
         return _like(value, [*value, *[None] * more])
     known = value.dtype.kind in "biuf" and value[:1].size <= 1
-    require(known, f"edges were added, but nobody knows their {name} ({value.dtype} array); use space='existing'")
+    require(
+        known, f"edges were added, but there are no values for their {name} ({value.dtype} array); use space='existing'"
+    )
     return np.concatenate([value, np.ones((more, *value.shape[1:]), value.dtype)])
 
 

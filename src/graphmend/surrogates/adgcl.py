@@ -14,8 +14,8 @@ from graphmend.engine.ops import at_least_single
 from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
 from graphmend.model.restore import untouched_rng
 from graphmend.surrogates.base import Surrogate
+from graphmend.surrogates.frozen_module import FrozenModule
 from graphmend.surrogates.info_nce import info_nce
-from graphmend.surrogates.placed import Placed
 from graphmend.surrogates.view_learner import ViewLearner
 from graphmend.transforms import with_edges
 
@@ -73,7 +73,7 @@ class ADGCL(Surrogate):
     hidden_channels: int = 64
     steps: int = 20
     lr: float = 1e-3
-    networks: Placed[_Networks] | None = field(default=None, repr=False)
+    networks: FrozenModule[_Networks] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(self, real_number, "regularisation", low=0)
@@ -115,7 +115,7 @@ class ADGCL(Surrogate):
                 torch.autograd.backward(loss, inputs=head)
                 optimizer.step()
         optimizer.zero_grad()
-        return replace(self, networks=Placed(networks))
+        return replace(self, networks=FrozenModule(networks))
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``info_nce``."""

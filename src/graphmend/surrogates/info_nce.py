@@ -36,7 +36,7 @@ def info_nce(
     """
     nodes = u.size(0)
     require(nodes >= 2, f"InfoNCE compares nodes with each other, but the graph has {nodes}; use another surrogate")
-    number = min(-(-nodes // batch_size), nodes // 2)  # nobody is alone in a batch
+    number = min(-(-nodes // batch_size), nodes // 2)  # no node is alone in a batch
     order = torch.randperm(nodes, generator=generator, device=u.device) if number > 1 else None
     loss: Tensor = apply(_InfoNCE, unit_rows(u), unit_rows(v), temperature, number, order)
     return loss

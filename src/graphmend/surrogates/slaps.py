@@ -15,7 +15,7 @@ from graphmend.errors import check_fields, rate_number, real_number, require, se
 from graphmend.graph.checks import check_graph
 from graphmend.model.restore import plain, untouched_rng
 from graphmend.surrogates.base import Surrogate
-from graphmend.surrogates.placed import Placed
+from graphmend.surrogates.frozen_module import FrozenModule
 
 __all__ = ["SLAPS", "AutoEncoder"]
 
@@ -63,14 +63,14 @@ class SLAPS(Surrogate):
         True
     """
 
-    autoencoder: Placed[AutoEncoder]
+    autoencoder: FrozenModule[AutoEncoder]
     mask_ratio: float = 0.1
     denoise: bool = True
 
     def __post_init__(self) -> None:
         kind = type(self.autoencoder).__name__
         require(
-            isinstance(self.autoencoder, Placed),
+            isinstance(self.autoencoder, FrozenModule),
             f"SLAPS needs an auto-encoder that has seen the training graph (got {kind}); use SLAPS.fit(train_data)",
         )
         check_fields(self, real_number, "mask_ratio", above=0, high=1)
@@ -117,7 +117,7 @@ class SLAPS(Surrogate):
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
         optimizer.zero_grad()
-        return cls(Placed(net), mask_ratio, denoise)
+        return cls(FrozenModule(net), mask_ratio, denoise)
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``slaps``."""

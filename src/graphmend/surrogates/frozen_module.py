@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Placed"]
+__all__ = ["FrozenModule"]
 
 M = TypeVar("M", bound=nn.Module)
 
 
-class Placed(Generic[M]):
+class FrozenModule(Generic[M]):
     """A frozen module, with copies for other devices and types.
 
     The copies are kept, because a recording on a GPU cannot copy from the CPU.
