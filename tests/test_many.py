@@ -281,6 +281,27 @@ def test_what_is_wrong_with_the_call_is_said_at_once(how: Any, options: dict[str
     assert given.read == 0
 
 
+def test_an_option_that_does_not_exist_is_an_error_as_for_one_graph() -> None:
+    for given in (planted(), [planted()]):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'sed'"):
+            mend(trained("sage"), given, sed=3)  # type: ignore[call-overload]
+
+
+def test_a_part_of_the_output_is_chosen_for_all() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = trained("sage")
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> dict[str, Tensor]:
+            return {"seen": x, "logits": self.inner(x, edge_index)}
+
+    results = mend(Both().eval(), graphs(), output="logits")
+    assert not results.failures
+    for entry, graph in zip(results.mended, graphs(), strict=True):
+        torch.testing.assert_close(entry.logits, mend(trained("sage"), graph).logits)
+
+
 def test_the_card_of_another_model_is_named_before_any_graph_is_read() -> None:
     given = OnDisk(graphs())
     with pytest.raises(GraphMendError, match="belongs to another model"):

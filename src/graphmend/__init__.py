@@ -9,9 +9,12 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from graphmend.version import __version__ as __version__
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants to read the log adds a handler of their own
 
 if TYPE_CHECKING:
     from graphmend.adapters.airgnn_tune import AirGNNTune

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from os import PathLike
@@ -27,6 +28,8 @@ from graphmend.results.history import Step
 from graphmend.results.results import Failure, Results, without_locals
 
 __all__ = ["Mend", "mend", "mend_each"]
+
+_LOG = logging.getLogger(__name__)
 
 Method: TypeAlias = Adapter | Callable[..., Adaptation] | type | str | None
 """An adapter, a function, the class of an adapter, its name, or ``None`` for the gate."""
@@ -129,7 +132,7 @@ def mend_each(
     kind = type(graphs).__name__
     require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
     several, method = Graphs(graphs), adapter_of(adapter)
-    check_options(**{name: value for name, value in options.items() if name != "card"})  # type: ignore[arg-type]
+    check_options(options)
     _make_card(model, source, method, options)
     given = options.get("card")
     if given is not None:
@@ -153,13 +156,19 @@ def _result_or_failure(
     index: int, model: nn.Module, data: Any, adapter: Any, options: Options, watched: _Watched
 ) -> Adaptation | Failure:
     if isinstance(data, Exception):
-        return Failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+        return _failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+    _LOG.debug("graph %d", index)
     try:
         return call(adapter, model, data, **options)
     except Exception as error:
         if error is watched.error:
             raise
-        return Failure(index, str(error) or type(error).__name__, without_locals(error), data)
+        return _failure(index, str(error) or type(error).__name__, error, data)
+
+
+def _failure(index: int, reason: str, error: Exception, data: Data | None = None) -> Failure:
+    _LOG.warning("graph %d cannot be mended: %s", index, reason)
+    return Failure(index, reason, without_locals(error), data)
 
 
 class _Watched:
