@@ -24,8 +24,9 @@ BLUE, ORANGE, WHITE, GREY = "#cfe3f3", "#fbdcb4", "#ffffff", "#ededed"
 WIDTH, HEIGHT, ACROSS, UPWARDS = 1.95, 0.8, 2.1, 1.1  #: of a room, and from one to the next
 
 PRODUCT: dict[str, tuple[float, float, str]] = {  # column, row, what lives there
-    "cli": (2.0, 8, "the command line"),
-    "mending": (0.7, 7, "the one call: mend"),
+    "cli": (2.0, 9, "the command line"),
+    "mending": (0.7, 8, "the one call: mend"),
+    "hetero": (0.4, 7, "graphs of several\ntypes"),
     "adapters": (1.0, 6, "GTrans, menders,\nthe gate"),
     "surrogates": (0.5, 5, "losses without\nlabels"),
     "cards": (1.0, 4, "what a model saw\nin training"),
@@ -104,7 +105,7 @@ def draw_house(
 
 def draw_call(axes: Axes, left: float, top: float) -> None:
     """The steps of one call, from top to bottom."""
-    width, height, step = 6.95, 0.84, 1.16
+    width, height, step = 6.95, 0.9, 1.27
     axes.text(left, top + 0.3, "The path of one call", fontsize=13, weight="bold", color=DARK)
     axes.text(left, top - 0.05, "graphmend.mend(model, data, card=card)", fontsize=10, family="monospace", color=SOFT)
     for row, (name, text, file) in enumerate(CALL):
@@ -121,9 +122,9 @@ def draw_call(axes: Axes, left: float, top: float) -> None:
 def main() -> None:
     """Draw and store."""
     rooms = plan()
-    figure = Figure(figsize=(19, 10.7))
+    figure = Figure(figsize=(19, 11.6))
     axes = figure.subplots()
-    axes.set(xlim=(-0.3, 23.6), ylim=(-1.35, 11.3))
+    axes.set(xlim=(-0.3, 23.6), ylim=(-1.35, 12.4))
     axes.axis("off")
     draw_house(axes, 0.0, rooms["product"], PRODUCT, "The product: graphmend", BLUE)
     draw_house(axes, 9.25, rooms["lab"], LAB, "The lab: graphmend.lab", ORANGE)
@@ -140,9 +141,9 @@ def main() -> None:
         color=SOFT,
     )
     axes.text(
-        9.35, 9.4, "GraphMend: the rooms\nand who imports whom", fontsize=16, weight="bold", color=DARK, va="center"
+        9.35, 10.4, "GraphMend: the rooms\nand who imports whom", fontsize=16, weight="bold", color=DARK, va="center"
     )
-    draw_call(axes, 16.5, 9.4)
+    draw_call(axes, 16.5, 10.4)
     figure.savefig(HERE / "architecture.png", dpi=110, bbox_inches="tight", facecolor="white")
     (HERE / "architecture.json").write_text(json.dumps(rooms, indent=1) + "\n", encoding="utf-8")
 

@@ -287,8 +287,18 @@ class SourceCard:
         tensors, metadata = read_safetensors(path)
         try:
             written = {"kind": "source card", "written_by": "'graphmend card'", "remedy": "make it again"}
-            header = read_header(path, metadata, FORMAT, **written)
-            values: dict[str, Any] = {**tensors, **header["numbers"]}
+            numbers = read_header(path, metadata, FORMAT, **written)["numbers"]
+        except (KeyError, RecursionError) as error:
+            raise GraphMendError(
+                f"the source card {path} is incomplete ({first_line(error)}); make it again"
+            ) from error
+        return cls.of_parts(tensors, numbers, path)
+
+    @classmethod
+    def of_parts(cls, tensors: dict[str, Tensor], numbers: dict[str, Any], path: str | Path) -> SourceCard:
+        """A card from its :meth:`parts`, which come from a file."""
+        try:
+            values: dict[str, Any] = {**tensors, **numbers}
             made = cls(**values)
         except (KeyError, TypeError, RecursionError) as error:
             raise GraphMendError(
