@@ -13,6 +13,7 @@ from graphmend import FrozenGNN, GraphMendError, card, mend
 from support.gate_cases import BAD_ROWS
 from support.untouched import assert_same, state_of
 from support.zoo.specimens import SPECIMENS
+from support.zoo.table import PAGE, rendered
 
 MENDED = [name for name, specimen in SPECIMENS.items() if specimen.refused is None]
 REFUSED = [name for name in SPECIMENS if name not in MENDED]
@@ -68,3 +69,8 @@ def test_a_model_that_cannot_be_taken_is_refused_with_a_sentence(name: str) -> N
 
 def test_there_are_forty_models_and_more() -> None:
     assert len(MENDED) >= 40
+
+
+def test_the_tables_in_the_docs_are_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert rendered(page) == page, "write them with PYTHONPATH=src:tests python -m support.zoo.table"

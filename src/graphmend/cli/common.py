@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
@@ -46,6 +47,15 @@ Factory = Annotated[
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="The state_dict of your own model as safetensors.", metavar="FILE")]
+
+Output = Annotated[
+    str | None,
+    typer.Option(
+        help="Which part of what the model returns has the scores, if it returns a dictionary or a tuple: a name (logits)"
+        " or a position (0).",
+        metavar="PART",
+    ),
+]
 
 DataDir = Annotated[
     Path | None,
@@ -159,3 +169,8 @@ def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
         problem = taken.get(place)
         require(problem is None, f"the result {target} would {problem}; rename a file or choose another --out")
         taken[place] = "be written twice in this call"
+
+
+def part_of_output(text: str | None) -> str | int | None:
+    """What ``--output`` says: a position where it is a whole number, else a name."""
+    return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,4}", text) else text
