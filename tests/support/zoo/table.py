@@ -25,11 +25,13 @@ def rows(kind: str) -> list[list[str]]:
 def signature(model: nn.Module) -> str:
     """How a model is called, with what has a default in brackets."""
     parameters = inspect.signature(model.forward).parameters.values()
-    if all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+    if parameters and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         return "`forward(*args)`"
     needed = [p.name for p in parameters if p.default is p.empty]
     optional = [p.name for p in parameters if p.default is not p.empty]
-    return f"`{', '.join(needed)} [{', '.join(optional)}]`" if optional else f"`{', '.join(needed)}`"
+    optional = [*optional[:3], "..."] if len(optional) > 3 else optional
+    names = [", ".join(needed), f"[{', '.join(optional)}]" if optional else ""]
+    return f"`{' '.join(filter(None, names))}`" if parameters else "nothing"
 
 
 def _output(specimen: Specimen) -> str:
