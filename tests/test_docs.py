@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -56,10 +57,13 @@ pages = pytest.mark.parametrize("name", PAGES)
 
 @pytest.fixture
 def own_registries() -> Iterator[None]:
-    """Examples may register what they define; afterwards the registries are as they were."""
+    """Examples may register what they define, and set the log's level; afterwards both are as they were."""
+    log = logging.getLogger("graphmend")
+    level = log.level
     registries: tuple[dict[str, Any], ...] = (ADAPTERS, BACKBONES, DATASETS, EXPERIMENTS, SURROGATES, TRAINERS)
     before = [dict(registry) for registry in registries]
     yield
+    log.setLevel(level)
     for registry, entries in zip(registries, before, strict=True):
         registry.clear()
         registry.update(entries)

@@ -35,10 +35,11 @@ ROOMS: dict[str, set[str]] = {
     "workers": {"files"},
     "model": {"engine", "graph"},
     "transforms": {"engine", "graph"},
-    "cards": {"engine", "files", "graph", "model"},
+    "cards": {"engine", "files", "graph", "model", "results"},
     "surrogates": {"cards", "engine", "graph", "model", "transforms"},
     "results": {"engine", "files", "graph"},
     "adapters": {"cards", "engine", "files", "graph", "model", "results", "surrogates", "transforms"},
+    "hetero": {"adapters", "cards", "files", "graph", "model", "results"},
 }
 """Every room of the library with the rooms that it may know."""
 
@@ -343,4 +344,5 @@ def test_no_allocator_setting_outside_of_functions(file: Path) -> None:
     assert all(any(f.lineno <= use.lineno <= (f.end_lineno or 0) for f in functions) for use in uses)
     assert not uses or file == ROOT / "engine" / "memory.py"
     at_import = [n.value for n in tree.body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+    at_import = [call for call in at_import if "NullHandler()" not in ast.unparse(call)]  # as every library has one
     assert not at_import, "a module does nothing but define"

@@ -184,7 +184,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no edges": (edgeless, "no edges"),
     "other columns": (wider, "feature columns"),
     "a sample of a larger graph": (sampled, "NeighborLoader"),
-    "another kind of graph": (HeteroData, "must be a torch_geometric.data.Data"),
+    "another kind of graph": (HeteroData, "no node type has floating-point features"),
 }
 every_fault = pytest.mark.parametrize("fault", BAD)
 
@@ -279,6 +279,27 @@ def test_what_is_wrong_with_the_call_is_said_at_once(how: Any, options: dict[str
     with pytest.raises(GraphMendError, match=said):
         how(**{"model": trained("sage"), "data" if how is mend else "graphs": given, **options})
     assert given.read == 0
+
+
+def test_an_option_that_does_not_exist_is_an_error_as_for_one_graph() -> None:
+    for given in (planted(), [planted()]):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'sed'"):
+            mend(trained("sage"), given, sed=3)  # type: ignore[call-overload]
+
+
+def test_a_part_of_the_output_is_chosen_for_all() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = trained("sage")
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> dict[str, Tensor]:
+            return {"seen": x, "logits": self.inner(x, edge_index)}
+
+    results = mend(Both().eval(), graphs(), output="logits")
+    assert not results.failures
+    for entry, graph in zip(results.mended, graphs(), strict=True):
+        torch.testing.assert_close(entry.logits, mend(trained("sage"), graph).logits)
 
 
 def test_the_card_of_another_model_is_named_before_any_graph_is_read() -> None:

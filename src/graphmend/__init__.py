@@ -9,9 +9,12 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from graphmend.version import __version__ as __version__
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants to read the log adds a handler of their own
 
 if TYPE_CHECKING:
     from graphmend.adapters.airgnn_tune import AirGNNTune
@@ -25,11 +28,11 @@ if TYPE_CHECKING:
     from graphmend.adapters.purify import Purify
     from graphmend.adapters.reweight import Reweight
     from graphmend.adapters.tent import Tent
-    from graphmend.cards import SourceCard, card
+    from graphmend.cards import SourceCard
     from graphmend.errors import GraphMendError, UnsupportedLayerError
     from graphmend.files.graph_files import load_graph, save_graph
     from graphmend.graph.limits import Limits
-    from graphmend.mending import Mend, mend, mend_each
+    from graphmend.mending import Mend, card, mend, mend_each
     from graphmend.model import FrozenGNN
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.patch import Patch
@@ -59,7 +62,7 @@ else:
         "Tent": "adapters.tent",
         "UnsupportedLayerError": "errors",
         "Verdict": "results.verdict",
-        "card": "cards",
+        "card": "mending",
         "load_graph": "files.graph_files",
         "mend": "mending",
         "mend_each": "mending",

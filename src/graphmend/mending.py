@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from os import PathLike
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias, Unpack, overload
 
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 
 from graphmend.adapters.base import call
 from graphmend.adapters.case import Options, check_options
@@ -21,12 +22,16 @@ from graphmend.errors import require
 from graphmend.files.digest import unchanged
 from graphmend.graph.batches import Graphs, are_several
 from graphmend.graph.checks import check_order
+from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero
+from graphmend.model.call import Output
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
 from graphmend.results.results import Failure, Results, without_locals
 
-__all__ = ["Mend", "mend", "mend_each"]
+__all__ = ["Mend", "card", "mend", "mend_each"]
+
+_LOG = logging.getLogger(__name__)
 
 Method: TypeAlias = Adapter | Callable[..., Adaptation] | type | str | None
 """An adapter, a function, the class of an adapter, its name, or ``None`` for the gate."""
@@ -56,14 +61,25 @@ def mend(  # type: ignore[overload-cannot-match]  # here, where types of PyG are
 ) -> Results: ...
 
 
+@overload
+def mend(  # type: ignore[overload-cannot-match]  # the same
+    model: nn.Module,
+    data: HeteroData,
+    adapter: Method = None,
+    *,
+    source: HeteroData | Several | None = None,
+    **options: Unpack[Options],
+) -> HeteroAdaptation: ...
+
+
 def mend(
     model: nn.Module,
-    data: Data | Several,
+    data: Data | Several | HeteroData,
     adapter: Method = None,
     *,
     source: Data | Several | None = None,
     **options: Unpack[Options],
-) -> Adaptation | Results:
+) -> Adaptation | Results | HeteroAdaptation:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
 
     Without an adapter the :class:`~graphmend.adapters.gate.Gate` decides what is done, and ``result.verdict`` says why.
@@ -73,6 +89,7 @@ def mend(
         model: Any trained PyG module; it is left as it was.
         data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
             Or several graphs: a list, a data set, a loader of graphs or a ``Batch``, each of which is mended by itself.
+            Or a ``HeteroData``, see :func:`graphmend.hetero.mend_hetero`, for which a result of the same names returns.
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
@@ -92,7 +109,15 @@ def mend(
     method = adapter_of(adapter)
     with unchanged(model):
         _make_card(model, source, method, options)
-        return call(method, model, data, **options)
+        result: Adaptation = _mended(method, model, data, options)
+        return result
+
+
+def _mended(adapter: Any, model: nn.Module, data: Any, options: Options) -> Any:
+    """The result of one graph, of whatever kind."""
+    if isinstance(data, HeteroData):
+        return mend_hetero(model, data, adapter, **options)  # type: ignore[arg-type]  # which has cards and limits by type
+    return call(adapter, model, data, **options)
 
 
 def mend_each(
@@ -129,13 +154,13 @@ def mend_each(
     kind = type(graphs).__name__
     require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
     several, method = Graphs(graphs), adapter_of(adapter)
-    check_options(**{name: value for name, value in options.items() if name != "card"})  # type: ignore[arg-type]
+    check_options(options)
     _make_card(model, source, method, options)
     given = options.get("card")
-    if given is not None:
-        card = SourceCard.of(given)
-        card.check_model(model)
-        options["card"] = card
+    if given is not None and not isinstance(given, HeteroCard):
+        own = SourceCard.of(given)
+        own.check_model(model)
+        options["card"] = own
     return _each(model, several, method, options)
 
 
@@ -153,13 +178,19 @@ def _result_or_failure(
     index: int, model: nn.Module, data: Any, adapter: Any, options: Options, watched: _Watched
 ) -> Adaptation | Failure:
     if isinstance(data, Exception):
-        return Failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+        return _failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+    _LOG.debug("graph %d", index)
     try:
-        return call(adapter, model, data, **options)
+        return _mended(adapter, model, data, options)  # type: ignore[no-any-return]
     except Exception as error:
         if error is watched.error:
             raise
-        return Failure(index, str(error) or type(error).__name__, without_locals(error), data)
+        return _failure(index, str(error) or type(error).__name__, error, data)
+
+
+def _failure(index: int, reason: str, error: Exception, data: Data | None = None) -> Failure:
+    _LOG.warning("graph %d cannot be mended: %s", index, reason)
+    return Failure(index, reason, without_locals(error), data)
 
 
 class _Watched:
@@ -183,9 +214,36 @@ def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, op
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        options["card"] = make_card(
+        options["card"] = card(
             model, source, embedding=getattr(adapter, "embedding", None), output=options.get("output")
         )
+
+
+def card(
+    model: nn.Module,
+    train_data: Data | Several,
+    *,
+    embedding: str | None = None,
+    seed: int = 0,
+    output: Output = None,
+) -> SourceCard:
+    """A source card for a trained model: what its training graph looks like, seen from the model.
+
+    Keep it beside the model. With it, :func:`mend` can tell a graph that has shifted from one that has not. All about
+    the arguments is said at :func:`graphmend.cards.card`. A ``HeteroData``, or several of them, get a
+    :class:`~graphmend.hetero.HeteroCard` with a card for each node type.
+
+    Args:
+        model: The trained model; it is left as it was.
+        train_data: The graph it was trained on, or several of them.
+        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
+        seed: Seed of the random halves.
+        output: Which part of what the model returns has the scores, see :func:`mend`.
+    """
+    first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
+    if isinstance(first, HeteroData):
+        return hetero_card(model, train_data, embedding=embedding, seed=seed, output=output)  # type: ignore[return-value]
+    return make_card(model, train_data, embedding=embedding, seed=seed, output=output)
 
 
 def _batch(data: Data | Several) -> Batch | None:

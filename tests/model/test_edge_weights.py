@@ -30,6 +30,7 @@ from support.sample_models import (
     Custom,
     DenseWeights,
     GPRProp,
+    Ignoring,
     N,
     PredictThenPropagate,
     TakesData,
@@ -153,18 +154,6 @@ def test_edges_have_exact_weights(make: Callable[[], nn.Module], way: Callable[.
     with FrozenGNN(model, part) as frozen:
         torch.testing.assert_close(removed, frozen.predict(part), **tolerance)
         torch.testing.assert_close(z, frozen.embed(x, part.edge_index), **tolerance)
-
-
-class Ignoring(nn.Module):
-    """Accepts edge weights and does nothing with them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(IN, HID), nn.Linear(HID, OUT)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
-        x = self.a(x).relu()
-        return self.b(x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))
 
 
 @pytest.mark.parametrize("edges", [None, 2, 1])

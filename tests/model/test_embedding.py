@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GraphMendError, GTrans
 from graphmend.model.comparing import is_close
+from support.graphs import dense, dense_norm
 from support.sample_models import (
     HID,
     IN,
@@ -39,16 +40,6 @@ from support.sample_models import (
     pyg_sequential,
     seeded,
 )
-
-
-def propagation(edge_index: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The dense symmetric GCN normalisation."""
-    dense = torch.zeros(N, N, dtype=dtype)
-    dense[edge_index[1], edge_index[0]] = 1.0
-    dense.fill_diagonal_(1.0)
-    scale = dense.sum(1).rsqrt()
-    return scale[:, None] * dense * scale
-
 
 BASIC = ["GCN", "GraphSAGE", "GIN", "GAT", "GATv2", "PNA", "EdgeCNN"]
 
@@ -231,7 +222,7 @@ def test_z_of_predict_then_propagate_is_the_propagated_hidden_layer(mlp: Callabl
     model = seeded(lambda: PredictThenPropagate(mlp(), make()))
     first = model.mlp[0] if isinstance(model.mlp, nn.Sequential) else model.mlp.lins[0]
     with torch.no_grad():
-        hidden, hop = first(data.x).relu(), propagation(data.edge_index)
+        hidden, hop = first(data.x).relu(), dense_norm(dense(data.edge_index, N)).float()
         expected = hidden
         if prop == "appnp":
             for _ in range(3):

@@ -54,8 +54,9 @@ class AirGNNTune(Adapter):
             "train graphmend.lab.backbones.AirGNN, or use GTrans for any model",
         )
         scores = {value: self._score(case, layers, value, nodes, labels) for value in self.values}
-        _set(layers, max(scores, key=scores.__getitem__))
-        return Proposal()
+        best = max(scores, key=scores.__getitem__)
+        _set(layers, best)
+        return Proposal(sentence=f"lam = {best:g} predicts {scores[best]:.1%} of the labelled nodes right")
 
     def _score(self, case: Case, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
         _set(layers, value)

@@ -56,7 +56,9 @@ class Align(Adapter):
         change = alignment(
             lambda x: frozen.first_layer(x, data.edge_index), LinearMaps(data.x), frozen.first_map, target
         )
-        return Proposal(case.within_limits(change.added_to(data.x, self.strength)))
+        moments = "a batch normalisation" if case.card is None else "the source card"
+        sentence = f"the first layer is moved to the moments that {moments} has of training"
+        return Proposal(case.within_limits(change.added_to(data.x, self.strength)), sentence=sentence)
 
 
 @torch.no_grad()

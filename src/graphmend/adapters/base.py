@@ -8,6 +8,7 @@ adds that it can be called by itself, and ``>>``.
 from __future__ import annotations
 
 import copy
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from graphmend.results.proposal import Proposal
 from graphmend.results.verdict import Verdict
 
 __all__ = ["Adapter", "Sequence", "call", "check_adapter"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def call(
@@ -54,6 +57,8 @@ def _attempt(adapter: AdapterContract, case: Case) -> Proposal | Stopped:
         except Stopped as earlier:
             return earlier
         return stopped
+    if proposal.sentence and proposal.verdict is None:
+        _LOG.debug("%s: %s", type(adapter).__name__, proposal.sentence)
     return proposal
 
 

@@ -209,20 +209,16 @@ class Case:
         )
 
 
-def check_options(
-    *,
-    limits: Limits | None = None,
-    seed: int = 0,
-    progress: bool = False,
-    callback: Callable[[Step], None] | None = None,
-    mode: str = "auto",
-) -> None:
-    """Raise unless the options that have nothing to do with the graph are what :func:`prepare` takes."""
+def check_options(options: Options) -> None:
+    """Raise unless those options that can be judged without a graph are what :func:`prepare` takes."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"mend() got an unexpected keyword argument {name!r}")
+    limits, callback = options.get("limits"), options.get("callback")
     is_limits = limits is None or isinstance(limits, Limits)
     require(is_limits, f"limits must be a graphmend.Limits (got {type(limits).__name__})")
-    seed_number("seed", seed)
-    one_of("mode", mode, MODES)
-    switch("progress", progress)
+    seed_number("seed", options.get("seed", 0))
+    one_of("mode", options.get("mode", "auto"), MODES)
+    switch("progress", options.get("progress", False))
     require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
 
 
@@ -249,7 +245,7 @@ def prepare(
     if has_missing:
         _require_filling(data.x, needs)
     refuse_sampled(data)
-    check_options(limits=limits, seed=seed, progress=progress, callback=callback, mode=mode)
+    check_options({"limits": limits, "seed": seed, "progress": progress, "callback": callback, "mode": mode})
     limits, seed = Limits() if limits is None else limits, int(seed)
     limits.check(data)
     with unchanged(model):
@@ -264,10 +260,13 @@ def prepare(
         embedding = needs.embedding if card is None else card.embedding
         output = _chosen_output(output, card)
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
+            known = "no source card" if card is None else f"a source card of {card.nodes} nodes"
+            sizes = data.x.size(0), data.edge_index.size(1)
+            _LOG.debug("%s: %d nodes, %d edge entries, %s", needs.name, *sizes, known)
             case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress, output)
             if needs.changes_model:
                 with case.freeze(model):
-                    _LOG.debug("the model runs on this graph, so a copy of it can be changed")
+                    _LOG.debug("%s: the model runs on this graph, so a copy of it can be changed", needs.name)
                 case.changed = _copied(model, needs)
                 with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
                     yield case
@@ -288,11 +287,14 @@ def finish(case: Case, proposal: Proposal | Stopped, needs: Needs) -> Adaptation
     with case.freeze(model) if case.frozen is None else nullcontext(case.frozen) as frozen:
         if isinstance(proposal, Proposal):
             try:
-                return _changed(case, frozen, proposal, needs)
+                result = _changed(case, frozen, proposal, needs)
+                if _LOG.isEnabledFor(logging.INFO):
+                    _LOG.info("%s: %s: %s", needs.name, result.decision, result.sentence)
+                return result
             except Stopped as stopped:
                 proposal = stopped
         reason = str(proposal) if case.filling is None else f"{proposal}; only {case.filling.sentence}"
-        _LOG.warning("the graph is left as it was: %s", reason)
+        _LOG.warning("%s: the graph is left as it was: %s", needs.name, reason)
         return _changed(case, frozen, Proposal(), needs, reason=reason)
 
 

@@ -84,4 +84,5 @@ class FineTune(Adapter):
             is_training=self.train_mode,
             better=better,
         )
-        return Proposal()
+        chosen = "the last one counts" if better is None else "labels chose the best one"
+        return Proposal(sentence=f"{self.steps} steps on all parameters of the model, of which {chosen}")

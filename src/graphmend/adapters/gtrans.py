@@ -166,7 +166,8 @@ class GTrans(Adapter):
                 _require_lower_loss(engine, history, best, original)
             removed, added = graph.changes(best)
             logits = engine.predict(best)
-            return Proposal(graph.x, removed, added, logits=logits, engine=engine.report())
+            sentence = f"the loss is the lowest with {removed.numel()} edge entries removed and {added.size(1)} added"
+            return Proposal(graph.x, removed, added, logits=logits, sentence=sentence, engine=engine.report())
 
     def _features_only(self, case: Case, why: str) -> Proposal:
         _LOG.warning("mending features only: %s", why)

@@ -19,4 +19,4 @@ class Identity(Adapter):
 
     def propose(self, case: Case) -> Proposal:
         """Nothing."""
-        return Proposal()
+        return Proposal(sentence="this adapter changes nothing")

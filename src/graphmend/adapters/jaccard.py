@@ -56,7 +56,8 @@ class JaccardFilter(Adapter):
         similarity = edge_similarity(data, self.kind)
         similarity[~case.limits.free_edges(data.edge_index, data.x.size(0))] = torch.inf  # self-loops stay, too
         threshold = self._chosen(case, similarity) if self.threshold is None else self.threshold
-        return Proposal(removed=(similarity < threshold).nonzero().view(-1))
+        sentence = f"edges between nodes that are less similar than {threshold:g} go"
+        return Proposal(removed=(similarity < threshold).nonzero().view(-1), sentence=sentence)
 
     def _chosen(self, case: Case, similarity: Tensor) -> float:
         data, frozen = case.data, case.require_frozen()

@@ -23,11 +23,14 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS
+from graphmend.results.display import html_table, text_lines
 from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
 FORMAT = "graphmend-card-3"
+SHOWN = 10  # classes in the text
+WHOLE = "the model itself"
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +241,30 @@ class SourceCard:
             )
         )
 
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        size = 4 * sum(tensor.numel() for tensor in self.parts()[0].values()) / 1024
+        columns, classes = self.column_mean.numel(), self.prior.numel()
+        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {classes} classes ({size:.0f} kB)"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        shares = [f"{100 * float(share):.0f} %" for share in self.prior[:SHOWN]]
+        more = ["..."] if self.prior.numel() > SHOWN else []
+        layer, units = self.first_layer or WHOLE, self.first_mean.numel()
+        z_layer = "the model's own embed" if self.z_layer is None else self.embedding or self.z_layer or WHOLE
+        return [
+            ("first layer", f"{layer}, {units} units, noise level {self.noise:.3f}"),
+            ("embedding", f"{z_layer}, {self.z_mean.numel()} units"),
+            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}"),
+            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class"),
+        ]
+
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
         tensors, numbers = self.parts()
@@ -260,8 +287,18 @@ class SourceCard:
         tensors, metadata = read_safetensors(path)
         try:
             written = {"kind": "source card", "written_by": "'graphmend card'", "remedy": "make it again"}
-            header = read_header(path, metadata, FORMAT, **written)
-            values: dict[str, Any] = {**tensors, **header["numbers"]}
+            numbers = read_header(path, metadata, FORMAT, **written)["numbers"]
+        except (KeyError, RecursionError) as error:
+            raise GraphMendError(
+                f"the source card {path} is incomplete ({first_line(error)}); make it again"
+            ) from error
+        return cls.of_parts(tensors, numbers, path)
+
+    @classmethod
+    def of_parts(cls, tensors: dict[str, Tensor], numbers: dict[str, Any], path: str | Path) -> SourceCard:
+        """A card from its :meth:`parts`, which come from a file."""
+        try:
+            values: dict[str, Any] = {**tensors, **numbers}
             made = cls(**values)
         except (KeyError, TypeError, RecursionError) as error:
             raise GraphMendError(

@@ -36,6 +36,16 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a 
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", callback=number(0, 2**63 - 1), metavar="NUMBER")]
 Device = Annotated[str, typer.Option(help="'cpu', 'cuda' or 'cuda:1'.", metavar="NAME")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no messages.")]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        help="Say on standard error what is decided; twice (-vv), why as well.",
+        metavar="",
+    ),
+]
 
 Model = Annotated[Path | None, typer.Option(help="Checkpoint written by 'graphmend train'.", metavar="FILE")]
 Factory = Annotated[
@@ -46,7 +56,13 @@ Factory = Annotated[
         metavar="FUNCTION",
     ),
 ]
-Weights = Annotated[Path | None, typer.Option(help="The state_dict of your own model as safetensors.", metavar="FILE")]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        help="The state_dict of your own model as safetensors, or as torch.save wrote it: .pt, .pth, .ckpt or .bin.",
+        metavar="FILE",
+    ),
+]
 
 Output = Annotated[
     str | None,

@@ -17,6 +17,7 @@ from graphmend.cli.common import (
     Quiet,
     RayAddress,
     Seed,
+    Verbose,
     Weights,
     number,
     part_of_output,
@@ -66,6 +67,7 @@ def mend(
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
+    verbose: Verbose = 0,
     jobs: Jobs = None,
     ray: RayAddress = None,
     card: Annotated[
@@ -150,7 +152,7 @@ def mend(
     Graphs that were already mended with the same settings and the same card are skipped. If a graph has labels y and a
     test_mask, the scores on those nodes before and after are reported.
     """
-    log_to_stderr(quiet)
+    level = log_to_stderr(quiet, verbose)
     from graphmend.cli.mend_run import Request, run_mend
 
     run_mend(
@@ -183,6 +185,7 @@ def mend(
             labels=labels,
             json=json_,
             quiet=quiet,
+            log_level=level,
             jobs=jobs,
             ray=ray,
         )

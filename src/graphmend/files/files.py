@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -173,8 +174,13 @@ def _prefix(target: Path) -> str:
     return f".{short}.graphmend-"
 
 
+@functools.cache
 def _machine() -> str:
-    return f"{zlib.crc32(platform.node().encode()):08x}"
+    """What process numbers belong to. Containers may share a name, but not their process numbers or their machine."""
+    parts = [platform.node()]
+    with suppress(OSError):  # not every system has these files
+        parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
+    return f"{zlib.crc32(' '.join(parts).encode()):08x}"
 
 
 def _remove_abandoned(target: Path) -> None:

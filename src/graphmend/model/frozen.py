@@ -6,7 +6,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -34,6 +34,7 @@ from graphmend.model.failures import failures_named, first_line
 from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
+from graphmend.model.restoring import Restoring, finishes
 from graphmend.model.wiring import Taps, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
@@ -115,11 +116,11 @@ class FrozenGNN:
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
-        self._stack: ExitStack | None = None
+        self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
-        with ExitStack() as stack:
+        with Restoring() as stack:
             stack.callback(self.__dict__.pop, "_probe", None)  # it refers to a graph
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
@@ -137,6 +138,7 @@ class FrozenGNN:
             self._stack, self._thread = stack.pop_all(), threading.get_ident()
         return self
 
+    @finishes
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -91,6 +91,8 @@ class Probe:
 
     def sampled(self, data: Data) -> Data:
         """A few nodes of a graph, which may have been changed since, if the model runs on a few nodes."""
+        if self._small is not None and data is self.whole:
+            return self._small
         return sample(data, self.keys) if self.wiring.runs_on_sample else data
 
     @functools.cached_property

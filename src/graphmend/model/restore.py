@@ -16,13 +16,14 @@ from torch_geometric.data import Data
 from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.model.restoring import restoring
 from graphmend.wrappers import compiled_inside
 
 COPIED_BYTES = 1 << 22  # a graph up to this size is copied in about a millisecond
 _ONE_AT_A_TIME = threading.RLock()
 
 
-@contextmanager
+@restoring
 def untouched_rng(seed: int) -> Iterator[None]:
     """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and give each its state back.
 
@@ -48,13 +49,13 @@ def untouched_rng(seed: int) -> Iterator[None]:
                 torch.cuda.set_rng_state_all(cuda)
 
 
-@contextmanager
+@restoring
 def frozen_model(model: nn.Module) -> Iterator[None]:
     """Eval mode, no parameter gradients, layer caches or compiled code inside; afterwards everything is as it was.
 
     Every module's attributes (mode, caches, patched ``forward``, whatever a model stores while it runs), the contents
     of its tables (parameters, buffers, hooks, lists and dicts of its own) and tensors, and the ``requires_grad`` flags
-    are put back, also after an exception or Ctrl-C.
+    are put back, also after an exception or Ctrl-C, which waits where it would cut that short.
     """
     modules = list(model.modules())
     modes = [(module, getattr(module, "training", None)) for module in modules]  # a scripted module keeps it elsewhere

@@ -20,7 +20,7 @@ from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
 from graphmend.graph.sequences import edge_sequences, merged, removed_entries
 from graphmend.results.display import html_table
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.patch_file import as_json, read_patch, with_prefix, write_patch
+from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch
 
 __all__ = ["Patch", "as_bits", "rebase"]
 
@@ -297,20 +297,30 @@ class Patch:
         """The added edges in the same form as :meth:`removed_edges`, ``(2, K)``."""
         return self.added_attributes["edge_index"].t().contiguous()
 
-    def save(self, path: str | Path) -> None:
-        """Write as safetensors with a JSON header, atomically."""
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The tensors, by name, and the rest, which goes into JSON."""
         tensors = {"rows": self.rows, "bits": self.bits, "removed": self.removed}
         tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
         weights = {"weight_bits": self.weight_bits, "new_weights": self.new_weights}
         tensors |= {name: value for name, value in weights.items() if value is not None}
         sequences = {name: as_json(name, value) for name, value in self.removed_sequences.items()}
-        write_patch(path, tensors, self.before, self.nodes, self.edges, sequences, self.summary())
+        rest: dict[str, Any] = {"before": self.before, "nodes": self.nodes, "edges": self.edges}
+        return tensors, rest | {"sequences": sequences, "summary": self.summary()}
+
+    def save(self, path: str | Path) -> None:
+        """Write as safetensors with a JSON header, atomically."""
+        write_patch(path, *self.parts())
 
     @classmethod
     def load(cls, path: str | Path) -> Patch:
         """Read a patch written by :meth:`save`; one that could not fit any graph is refused."""
-        tensors, header = read_patch(path)
+        return cls.of_parts(*read_patch(path), path)
+
+    @classmethod
+    def of_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], path: str | Path) -> Patch:
+        """A patch from its :meth:`parts`, which come from a file; one that could not fit any graph is refused."""
+        check_parts(tensors, header, path)
         return cls(
             before=header["before"],
             nodes=header["nodes"],

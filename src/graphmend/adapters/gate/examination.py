@@ -18,7 +18,7 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.model import FrozenGNN
-from graphmend.outputs import probabilities
+from graphmend.outputs import predictions, probabilities
 
 __all__ = ["Examination", "Reading", "backing", "number_of_flips"]
 
@@ -58,7 +58,7 @@ class Reading:
 
 def number_of_flips(before: Tensor, after: Tensor) -> int:
     """The number of nodes with another prediction, from two outputs of the model."""
-    return int((probabilities(before).argmax(1) != probabilities(after).argmax(1)).sum())
+    return int((predictions(before) != predictions(after)).sum())
 
 
 def backing(before: Reading, after: Reading) -> float:

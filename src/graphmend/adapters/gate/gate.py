@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,8 +20,6 @@ from graphmend.results.questions import FEWEST
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,6 @@ class Gate(Adapter):
             flips / len(logits),
             _next_step(bool(made), considered is not None, regime, can_be_asked=flips >= FEWEST),
         )
-        _LOG.info("%s", verdict)
         return replace(chosen, verdict=verdict, alternative=other)
 
 

@@ -8,14 +8,13 @@ beyond the total are left out and named.
 from __future__ import annotations
 
 import lzma
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from graphmend.errors import require
 from graphmend.files.files import check_file, within, write_bytes
 from graphmend.files.tars import members_of, plain_of, tar_of
 from graphmend.lab.beyond.sources import SETS
+from graphmend.workers.local import processes
 
 __all__ = ["pack", "unpack"]
 
@@ -77,7 +76,7 @@ def unpack(archives: list[Path], store: Path) -> int:
 def _all_compressed(files: list[Path], jobs: int) -> list[bytes]:
     if jobs == 1:
         return [_compressed(path) for path in files]
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with processes(jobs, 1) as pool:
         return list(pool.map(_compressed, files, chunksize=4))
 
 
