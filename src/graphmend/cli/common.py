@@ -67,8 +67,8 @@ Weights = Annotated[
 Output = Annotated[
     str | None,
     typer.Option(
-        help="Which part of what the model returns has the scores, if it returns a dictionary or a tuple: a name (logits)"
-        " or a position (0).",
+        help="Which part of what the model returns has the scores, where it returns several: a name, such as logits, or"
+        " a position, such as 0.",
         metavar="PART",
     ),
 ]
