@@ -115,7 +115,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):  # whoever reads the output has seen enough: no problem of the command
+        except (typer.Exit, BrokenPipeError):  # the reader of the output has closed it: no problem of the command
             raise
         except GraphMendError as error:
             _fail(str(error), 2)
@@ -135,7 +135,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _unexpected(error: Exception) -> tuple[str, int]:
-    """What is said about an error of torch or of the user's own model, and the exit code."""
+    """The message for an error of torch or of the user's own model, and the exit code."""
     kind, text = type(error).__name__, " ".join(str(error).split())[:300]
     if kind == "OutOfMemoryError":  # torch's, by name because torch may never have been imported
         return f"out of GPU memory ({text}); use a smaller graph or --device cpu", 2

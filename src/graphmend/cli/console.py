@@ -33,7 +33,7 @@ class PlainConsole(Console):
         return super().render_str(printable(text, keep="\n"), **options)
 
     def say(self, name: str, sentence: str) -> None:
-        """A line about something that has a name, for the terminal to break."""
+        """A name in bold and a sentence, on a line that the terminal wraps."""
         self.print(self.render_str(name, style="bold"), end="", soft_wrap=True)
         self.print(f": {sentence}", soft_wrap=True)
 
@@ -56,7 +56,7 @@ def plain_text(text: str) -> str:
 
 
 def has_terminal() -> bool:
-    """Whether standard error is a terminal, so that somebody sees a progress bar."""
+    """Whether standard error is a terminal, so that a progress bar is seen."""
     return Console(stderr=True).is_terminal
 
 
