@@ -18,9 +18,9 @@ from graphmend.cards import SourceCard
 from graphmend.cards import card as plain_card
 from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
+from graphmend.graph.stores import check_hetero, feature_types, node_count, private_copy
 from graphmend.hetero.calling import HeteroCaller, Place, find_place, predicted_type
 from graphmend.hetero.one_type import OneType
-from graphmend.hetero.stores import check_hetero, feature_types, node_count, private_copy
 from graphmend.model.call import Output, check_output_name
 from graphmend.model.restore import frozen_model, untouched_rng
 from graphmend.wrappers import unwrapped

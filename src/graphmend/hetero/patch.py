@@ -16,7 +16,7 @@ from torch_geometric.data import Data, HeteroData
 
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
-from graphmend.hetero.stores import EdgeType, check_stores, edge_name, feature_types, node_count
+from graphmend.graph.stores import EdgeType, check_stores, edge_name, feature_types, node_count
 from graphmend.results.display import html_table
 from graphmend.results.patch import Patch
 

@@ -95,7 +95,8 @@ def trained(data: HeteroData, classes: int, epochs: int, seed: int) -> tuple[nn.
     mask, y = data["paper"].train_mask, data["paper"].y
     for _ in range(epochs):
         optimizer.zero_grad()
-        F.cross_entropy(model(data.x_dict, data.edge_index_dict)["paper"][mask], y[mask]).backward()
+        loss: Any = F.cross_entropy(model(data.x_dict, data.edge_index_dict)["paper"][mask], y[mask])
+        loss.backward()
         optimizer.step()
     return model, hetero_card(model, data, output="paper", seed=seed)
 
