@@ -17,7 +17,7 @@ from torch_geometric.loader import DataListLoader, DataLoader, RandomNodeLoader
 
 import graphmend
 from graphmend import Adaptation, Failure, GraphMendError, GTrans, Limits, Results, card, mend, mend_each
-from graphmend.results.frames import graph_columns
+from graphmend.results.tables import graph_columns
 from support.adapter_cases import assert_same_result
 from support.gate_cases import card_of, moved, planted, trained
 from support.untouched import assert_same, generator_states, snapshot, state_of

@@ -23,7 +23,7 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS
-from graphmend.results.display import html_table, text_lines
+from graphmend.results.tables import html_table, text_lines
 from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]

@@ -16,6 +16,7 @@ from graphmend.cli.common import (
     Model,
     Quiet,
     Seed,
+    Verbose,
     Weights,
     check_no_clash,
     reported,
@@ -49,6 +50,7 @@ def card(
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
+    verbose: Verbose = 0,
 ) -> None:
     """Make a source card: what the training graph looks like to a model, in a few kilobytes.
 
@@ -63,14 +65,15 @@ def card(
     graphmend card --factory my.models:build --weights w.safetensors --graph train.npz
     ```
     """
-    from graphmend.cards import card as make_card
+    from graphmend.cards import SourceCard
     from graphmend.cli.card_files import card_beside, card_facts
     from graphmend.cli.models import device_of, for_model, load_any_model
     from graphmend.files.files import check_target
     from graphmend.files.graph_files import load_graph
     from graphmend.files.provenance import provenance
+    from graphmend.mending import card as make_card
 
-    log_to_stderr(quiet)
+    log_to_stderr(quiet, verbose)
     where = device_of(device)
     require(bool(graph) != (dataset is not None), "give either --graph, as often as there are graphs, or --dataset")
     checkpoint = weights if model is None else model
@@ -84,10 +87,11 @@ def card(
         graphs = lab("data").load(dataset, seed=seed, data_dir=data_dir).train
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
-    made = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
+    made: Any = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
     made.save(target)
     if json_:
-        facts = {"card": str(target), **card_facts(made), "provenance": provenance(where, seed=seed)}
+        of_card = card_facts(made) if isinstance(made, SourceCard) else made.facts()
+        facts = {"card": str(target), **of_card, "provenance": provenance(where, seed=seed)}
         typer.echo(json.dumps(facts))
     elif not quiet:
         PlainConsole().print(f"{made.summary()}\nwritten to {target}", soft_wrap=True)

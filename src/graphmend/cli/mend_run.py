@@ -19,7 +19,7 @@ from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.adapters.case import Needs, prepare
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
 from graphmend.cli.common import check_no_clash, workers_of
-from graphmend.cli.console import PlainConsole, has_terminal
+from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend import GATE
 from graphmend.cli.mend_inputs import (
     answers_digest,
@@ -83,6 +83,7 @@ class Request:
     labels: Path | None
     json: bool
     quiet: bool
+    log_level: int
     jobs: int | None = None
     ray: str | None = None
 
@@ -158,6 +159,7 @@ class Mending:
         questions: How many nodes to ask about at most.
         answers: Known labels, by node.
         labels: The file that they are from.
+        log_level: What of the log is shown, also by another process.
     """
 
     net: nn.Module | None
@@ -170,6 +172,7 @@ class Mending:
     questions: int
     answers: dict[int, int] | None
     labels: Path | None
+    log_level: int
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _without_model, ({**vars(self), "net": None},)
@@ -191,6 +194,7 @@ class Mending:
 
 
 def _without_model(fields: dict[str, Any]) -> Mending:
+    show_log(fields["log_level"])
     return Mending(**fields)
 
 
@@ -302,6 +306,7 @@ def _run(
         questions=request.questions,
         answers=answers,
         labels=request.labels,
+        log_level=request.log_level,
     )
     reports = _mended(mending, left, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
     for job in left:

@@ -14,7 +14,8 @@ from torch_geometric.data import Data
 
 from graphmend.cli.lab import lab
 from graphmend.errors import GraphMendError, require
-from graphmend.files.files import escaped, read_safetensors
+from graphmend.files.files import escaped
+from graphmend.files.weights import read_weights
 
 
 def load_any_model(
@@ -26,7 +27,7 @@ def load_any_model(
         checkpoint: A file written by :func:`graphmend.lab.backbones.save_model`.
         factory: A function without arguments that builds the model, as ``package.module:function``; the current
             directory is searched first.
-        weights: Its ``state_dict`` as safetensors.
+        weights: Its ``state_dict``, see :func:`graphmend.files.weights.read_weights`.
     """
     if checkpoint is not None:
         require(factory is None and weights is None, "give either a checkpoint or a factory with weights, not both")
@@ -35,7 +36,7 @@ def load_any_model(
     if factory is None or weights is None:
         raise GraphMendError("there is no model; give a checkpoint, or both a factory and weights")
     model = _made_by(factory)
-    tensors, _ = read_safetensors(weights)
+    tensors = read_weights(weights)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -83,6 +84,10 @@ def for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
     """A copy with the features in the model's floating-point type, all on one device."""
     out = copy.copy(data)
     kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
-    if len(kinds) == 1:
+    if len(kinds) == 1 and isinstance(data, HeteroData):
+        kind = kinds.pop()
+        for node_type in feature_types(data):
+            out[node_type].x = data[node_type].x.to(kind)
+    elif len(kinds) == 1:
         out.x = data.x.to(kinds.pop())
     return out.to(device)

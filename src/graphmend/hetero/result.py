@@ -14,7 +14,7 @@ from graphmend.hetero.patch import HeteroPatch
 from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.comparison import Comparison, compare
-from graphmend.results.display import html_table, text_lines
+from graphmend.results.tables import html_table, text_lines
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["HeteroAdaptation", "joined_verdict"]

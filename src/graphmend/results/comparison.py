@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
 from graphmend.outputs import number_of_classes, predictions, read_mask
-from graphmend.results.display import html_table
+from graphmend.results.tables import html_table
 
 __all__ = ["Comparison", "compare"]
 

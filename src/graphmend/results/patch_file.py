@@ -76,8 +76,8 @@ def _problem(tensors: dict[str, Tensor], header: Mapping[str, Any]) -> str | Non
     whole = type(nodes) is int and type(edges) is int
     if not whole or not 0 < nodes < MOST or not 0 <= edges < MOST:
         return f"it is for {str(nodes)[:20]} nodes and {str(edges)[:20]} edges"
-    known = {"rows", "bits", "removed", "weight_bits", "new_weights"}
-    unknown = [name for name in tensors if name not in known and not name.startswith(("removed.", "added."))]
+    allowed = {"rows", "bits", "removed", "weight_bits", "new_weights"}
+    unknown = [name for name in tensors if name not in allowed and not name.startswith(("removed.", "added."))]
     if unknown:
         return f"{unknown[0]!r:.40} means nothing"
     removed, added = with_prefix(tensors, "removed."), with_prefix(tensors, "added.")

@@ -16,8 +16,7 @@ from graphmend.errors import GraphMendError
 from graphmend.graph.batches import put_together
 from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.display import html_table, text_lines
-from graphmend.results.frames import frame, graph_columns
+from graphmend.results.tables import frame, graph_columns, html_table, text_lines
 
 __all__ = ["FAILED", "Failure", "Results", "without_locals"]
 
@@ -134,7 +133,7 @@ class Results(Sequence[Adaptation | Failure]):
         return sum(entry.seconds for entry in self.mended)
 
     def to_frame(self) -> Any:
-        """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.frames.graph_columns`."""
+        """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.tables.graph_columns`."""
         return frame(graph_columns(self))
 
     def summary(self) -> dict[str, Any]:
