@@ -109,7 +109,9 @@ def _heterogeneous(data: HeteroData) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": "heterogeneous graph"}
     for kind in data.node_types:
         x, further = data[kind].get("x"), listed(set(data[kind].keys()) - {"x"})
-        shape = "no features" if x is None else f"{x.size(1)} features, {x.dtype}, {int(x.isnan().sum())} missing values"
+        shape = (
+            "no features" if x is None else f"{x.size(1)} features, {x.dtype}, {int(x.isnan().sum())} missing values"
+        )
         facts[kind] = f"{node_count(data, kind)} nodes, {shape}" + (f"; {further}" if further else "")
     for edge_type in data.edge_types:
         facts[edge_name(edge_type)] = f"{data[edge_type].edge_index.size(1)} edges"

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from graphmend.cli.lab import lab
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import escaped
 from graphmend.files.weights import read_weights
+from graphmend.graph.stores import feature_types
 
 
 def load_any_model(

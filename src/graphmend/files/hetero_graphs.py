@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,27 @@ from torch_geometric.data import HeteroData
 
 from graphmend.errors import require
 
-__all__ = ["are_of_types", "flat", "hetero_of", "own_name", "store_name"]
+LARGEST = 2**26  # bytes of what a file says about its tensors
+_NAME = b"torch_geometric.data.hetero_data"
+
+__all__ = ["are_of_types", "flat", "hetero_of", "is_hetero_file", "own_name", "store_name"]
 
 
 def are_of_types(names: Collection[str]) -> bool:
     """Whether names of attributes are those of a ``HeteroData``; a plain graph may have names with dots, too."""
     return not {"x", "edge_index"} & set(names) and any(name.endswith(".x") for name in names)
+
+
+def is_hetero_file(path: Path) -> bool:
+    """Whether a file holds a ``HeteroData``, as the list of its contents tells; whether it is sound shows later."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if path.suffix.lower() == ".npz":
+                return are_of_types([name.removesuffix(".npy") for name in archive.namelist()])
+            pickled = [item for item in archive.infolist() if item.filename.endswith("data.pkl")]
+            return any(item.file_size <= LARGEST and _NAME in archive.read(item) for item in pickled)
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+        return False
 
 
 def own_name(name: str, names: Collection[str]) -> str:
