@@ -65,13 +65,13 @@ def card(
     graphmend card --factory my.models:build --weights w.safetensors --graph train.npz
     ```
     """
+    from graphmend import card as make_card
     from graphmend.cards import SourceCard
     from graphmend.cli.card_files import card_beside, card_facts
     from graphmend.cli.models import device_of, for_model, load_any_model
     from graphmend.files.files import check_target
     from graphmend.files.graph_files import load_graph
     from graphmend.files.provenance import provenance
-    from graphmend.mending import card as make_card
 
     log_to_stderr(quiet, verbose)
     where = device_of(device)

@@ -37,8 +37,8 @@ from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.cli.settings import LOSS, settings, values_for
 from graphmend.errors import GraphMendError, choose, require
-from graphmend.files.digest import model_digest, unchanged
-from graphmend.files.files import check_folder, check_target, digest, is_whole, write_arrays, write_text
+from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
+from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
 from graphmend.files.graph_files import load_graph, save_graph
 from graphmend.files.hetero_graphs import is_hetero_file
 from graphmend.files.provenance import provenance
@@ -223,6 +223,7 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> d
     }
     if job.tested is not None:
         report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
+    report = sealed(report, (graph, predicted, patch))
     write_text(report_file, json.dumps(report, indent=2) + "\n")
     return report
 
@@ -458,15 +459,15 @@ def _check_labels(
 
 
 def _done(job: Job, results: list[Path]) -> Report | None:
-    """The stored report of the very same work, if all of it is there and whole."""
+    """The stored report of the very same work, if it and all that belongs to it is there as it was written."""
     *parts, report_file = results
     try:
-        stored = json.loads(report_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        stored = read_json(report_file)
+    except GraphMendError:
         return None
     expected = json.loads(json.dumps(job.record))
     same = isinstance(stored, dict) and all(stored.get(key) == value for key, value in expected.items())
-    return stored if same and stored.get("fingerprint") == job.fingerprint and all(map(is_whole, parts)) else None
+    return stored if same and stored.get("fingerprint") == job.fingerprint and is_sealed(stored, parts) else None
 
 
 def _print(request: Request, reports: list[dict[str, Any]], card: Card) -> None:

@@ -14,7 +14,7 @@ from torch_geometric.data.storage import GlobalStorage
 
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.array_graphs import TYPES, npz_can_hold, read_npz, write_npz
-from graphmend.files.files import check_file
+from graphmend.files.files import check_file, path_of
 from graphmend.files.hetero_graphs import are_of_types, flat, hetero_of, own_name
 from graphmend.files.torch_graphs import read_torch, torch_can_hold, write_torch
 from graphmend.graph.checks import check_graph
@@ -64,7 +64,7 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
         ...     load_graph(f"{folder}/graph.npz")
         Data(name='a path', x=[3, 2], edge_index=[2, 2])
     """
-    path = Path(path)
+    path = path_of(path)
     kind = path.suffix.lower()
     check_file(path)
     require(kind in FORMATS, f"{path} has an unknown ending {kind!r}; give a .npz or a .pt file")
@@ -107,8 +107,7 @@ def save_graph(path: str | Path, data: Data) -> None:
         path: A file that ends in ``.npz``, ``.pt`` or ``.pth``.
         data: The graph.
     """
-    path = Path(path)
-    given = type(data).__name__
+    path, given = path_of(path), type(data).__name__
     require(isinstance(data, (Data, HeteroData)), f"the graph must be a torch_geometric.data.Data (got {given})")
     form = choose("ending of a graph file", path.suffix.lower(), FORMATS)
     given_attributes = flat(path, data) if isinstance(data, HeteroData) else data.to_dict()
