@@ -41,6 +41,7 @@ Verbose = Annotated[
         "--verbose",
         "-v",
         count=True,
+        show_default=False,
         help="Say on standard error what is decided; twice (-vv), why as well.",
         metavar="",
     ),

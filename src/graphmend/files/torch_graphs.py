@@ -43,7 +43,7 @@ def read_torch(path: Path) -> dict[str, Any]:
         count, size = count + 1, size + (_size(part) if isinstance(part, Tensor) else 0)
         # A byte of the file makes one item at most, unless lists hold the same lists again and again.
         require(count <= unpacked, f"{path} holds lists that are out of proportion to the file; {_AS_NPZ}")
-    check_size(path, size, "if it is meant to be so large, save its tensors with .contiguous()")
+    check_size(path, size, "if its contents really are that large, save its tensors with .contiguous()")
     return {name: _plain(path, name, value, own_name(name, attributes)) for name, value in attributes.items()}
 
 
@@ -88,7 +88,7 @@ def _load(path: Path) -> Any:
 
 
 def _attributes(path: Path, data: Any) -> dict[str, Any]:
-    """What is in the storage of a ``Data``; everything else about the object is up to whoever wrote the file."""
+    """What is in the storage of a ``Data``; everything else about the object is ignored."""
     if type(data) is HeteroData:
         return _of_stores(path, data)
     kind = type(data).__name__
