@@ -34,6 +34,7 @@ RUNNING = (
     "README.md",
     "docs/bench.md",
     "docs/methods.md",
+    "docs/models.md",
     "docs/extending.md",
     "docs/files.md",
     "docs/graphs-and-models.md",

@@ -14,11 +14,13 @@ from graphmend.cli.common import (
     Factory,
     JsonFlag,
     Model,
+    Output,
     Quiet,
     Seed,
     Verbose,
     Weights,
     check_no_clash,
+    part_of_output,
     reported,
 )
 from graphmend.cli.console import PlainConsole, log_to_stderr
@@ -45,6 +47,7 @@ def card(
         ),
     ] = None,
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.", metavar="NAME")] = None,
+    output: Output = None,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -87,7 +90,8 @@ def card(
         graphs = lab("data").load(dataset, seed=seed, data_dir=data_dir).train
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
-    made: Any = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
+    complete = [for_model(data, net, where) for data in graphs]
+    made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output))
     made.save(target)
     if json_:
         of_card = card_facts(made) if isinstance(made, SourceCard) else made.facts()

@@ -63,7 +63,7 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> tuple[Heter
         return None, "no source card"
     if request.sources:
         graphs = [for_model(load_graph(path, missing_allowed=False), net, device) for path in request.sources]
-        made = hetero_card(net, graphs, embedding=request.given.get("embedding"))
+        made = hetero_card(net, graphs, embedding=request.given.get("embedding"), output=request.output)
         return made, f"source card made from {', '.join(map(str, request.sources))}"
     beside = None if request.checkpoint is None else card_beside(request.checkpoint)
     if request.card is not None:
@@ -90,7 +90,14 @@ def _mended(
         raise GraphMendError(f"{path}: the features of {listed(others)} have another type than the model; convert them")
     limits = Limits(minimum=request.limits["minimum"], maximum=request.limits["maximum"])
     try:
-        result = mend_hetero(net, data, adapter, card=card, limits=limits, seed=request.seed, mode=request.mode)
+        options: dict[str, Any] = {
+            "card": card,
+            "limits": limits,
+            "seed": request.seed,
+            "mode": request.mode,
+            "output": request.output,
+        }
+        result = mend_hetero(net, data, adapter, **options)
     except GraphMendError as error:
         raise GraphMendError(f"{path}: {error}") from error
     report = {
