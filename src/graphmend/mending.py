@@ -38,7 +38,8 @@ def mend(
         adapter: A method, if it is not for the gate to choose: :class:`~graphmend.GTrans`, for example.
         source: The graph the model was trained on, or a list of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`), ``limits``, ``seed``,
-            ``progress``, ``callback`` and ``mode``, see :class:`graphmend.adapters.Adapter`.
+            ``progress``, ``callback``, ``mode`` and ``task`` (what the model's rows are, where that cannot be told:
+            ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``), see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
@@ -48,7 +49,8 @@ def mend(
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        options["card"] = make_card(model, source, embedding=getattr(adapter, "embedding", None))
+        embedding, task = getattr(adapter, "embedding", None), options.get("task")
+        options["card"] = make_card(model, source, embedding=embedding, task=task)
     return call(adapter, model, data, **options)
 
 
@@ -60,7 +62,7 @@ class Mend:
     Args:
         model: Any trained PyG module; it is left as it was.
         adapter: A method; the gate decides when ``None``.
-        options: ``card``, ``limits``, ``seed`` and ``mode``, as in :func:`mend`.
+        options: ``card``, ``limits``, ``seed``, ``mode`` and ``task``, as in :func:`mend`.
 
     Example:
         >>> import torch

@@ -37,6 +37,7 @@ class AirGNNTune(Adapter):
     values: Sequence[float] = GRID
 
     changes_model = True
+    tasks = ("classes",)
 
     def __post_init__(self) -> None:
         check_fields(self, real_numbers, "values", low=0, below=1)

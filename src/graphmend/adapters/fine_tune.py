@@ -64,6 +64,11 @@ class FineTune(Adapter):
         check_fields(self, rate_number, "weight_decay", may_be_zero=True)
         check_fields(self, switch, "train_mode")
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of the loss; choosing by labels needs classes of nodes."""
+        return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
+
     def propose(self, case: Case) -> Proposal:
         """Descend along all parameters."""
         better = None

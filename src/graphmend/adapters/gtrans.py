@@ -123,6 +123,11 @@ class GTrans(Adapter):
         check_fields(self, text, "embedding", optional=True)
         check_fields(self, real_number, "time_limit", above=0, optional=True, hint="None is no limit")
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of the loss; choosing by labels needs classes of nodes."""
+        return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
+
     def propose(self, case: Case) -> Proposal:
         """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""
         try:

@@ -45,6 +45,8 @@ class Reweight(Adapter):
 
     largest: float = 4.0
 
+    tasks = ("classes",)
+
     def __post_init__(self) -> None:
         check_fields(self, real_number, "largest", low=1)
 

@@ -54,6 +54,7 @@ class Tent(Adapter):
     nodes: int | None = None
 
     changes_model = True
+    tasks = ("classes", "classes per graph")
 
     def __post_init__(self) -> None:
         one_of("statistics", self.statistics, STATISTICS)

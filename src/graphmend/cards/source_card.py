@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from graphmend.files.files import first_line, read_header, read_safetensors, wri
 from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
-from graphmend.outputs import FLOATS
+from graphmend.outputs import FLOATS, TASKS, Task
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
@@ -72,6 +72,9 @@ class SourceCard:
         z_is_output: Whether the embedding is the output of that module instead.
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
+        task: What the model's rows are. Where nodes have no predicted classes, the kinds of nodes in the embedding
+            stand in for them in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
+        moves: Of numbers, by how much each has to move to count as changed.
     """
 
     column_mean: Tensor
@@ -111,6 +114,13 @@ class SourceCard:
     z_is_output: bool
     z_tail: list[str]
     embedding: str | None = None
+    task: str = "classes"
+    moves: list[float] = field(default_factory=list)
+
+    @property
+    def known_task(self) -> Task:
+        """What the model's rows are."""
+        return Task.of(self.task, tuple(self.moves))
 
     @property
     def taps(self) -> Taps:
@@ -218,15 +228,20 @@ class SourceCard:
     def summary(self) -> str:
         """What the card holds, one line each."""
         size = sum(tensor.numel() for tensor in self.parts()[0].values())
+        kinds = self.prior.numel()
+        has_classes = self.known_task.has_node_classes
+        told = f"{kinds} classes" if has_classes else f"the task {self.task}, {kinds} kinds of nodes"
+        shares = ", ".join(f"{100 * float(p):.0f} %" for p in self.prior)
+        shown = f"predicted classes: {shares}; temperature {self.temperature:.2f}" if has_classes else None
         return "\n".join(
             (
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
-                f"{self.prior.numel()} classes ({4 * size / 1024:.0f} kB, no rows of the training graph)",
+                f"{told} ({4 * size / 1024:.0f} kB, no rows of the training graph)",
                 f"first layer: {self.first_layer}, {self.first_mean.numel()} units, noise level {self.noise:.3f} "
                 f"(for graphs of {self.noise_nodes} nodes or more)",
-                f"predicted classes: {', '.join(f'{100 * float(p):.0f} %' for p in self.prior)}; "
-                f"temperature {self.temperature:.2f}",
-                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class",
+                *([] if shown is None else [shown]),
+                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a "
+                f"{'predicted class' if has_classes else 'kind of nodes'}",
             )
         )
 
@@ -262,11 +277,16 @@ class SourceCard:
             "bool": (bool,),
             "str": (str,),
             "list[str]": (list,),
+            "list[float]": (list,),
             "str | None": (str, type(None)),
         }
         wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
         if not wrong and not all(type(call) is str for call in self.z_tail):
             wrong = ["z_tail"]
+        if not wrong and not all(type(move) is float for move in self.moves):
+            wrong = ["moves"]
+        if not wrong and self.task not in TASKS:
+            wrong = ["task"]
         if wrong:
             return wrong
         columns, units, z = (t.numel() for t in (self.column_mean, self.first_mean, self.z_mean))

@@ -12,10 +12,19 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-__all__ = ["edge_bounds", "is_per_graph", "may_be_edge_level", "regroup"]
+__all__ = ["edge_bounds", "is_per_graph", "may_be_edge_level", "number_of_graphs", "regroup"]
 
 _ASIDE = "_slice_dict_aside"
 """Where a batch keeps its slices while edges between its graphs make it impossible to take it apart."""
+
+
+def number_of_graphs(data: Data) -> int:
+    """How many graphs a graph is made of: those of a ``Batch``, or as many as ``batch`` tells apart."""
+    batch, slices = data.get("batch"), _slices(data)
+    nodes = None if slices is None else slices.get("x")
+    if isinstance(nodes, Tensor) and int(nodes[-1]) == data.x.size(0):
+        return nodes.numel() - 1
+    return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
 
 def edge_bounds(data: Data) -> Tensor | None:

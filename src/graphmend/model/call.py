@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GAE
 
 from graphmend.errors import GraphMendError, require
 
@@ -35,6 +36,7 @@ class Caller:
     def __init__(
         self, function: Callable[..., Any], leave_out: frozenset[str] = frozenset(), *, shows_labels: bool = False
     ) -> None:
+        function = _encoding(function)
         self.function = function
         self.leave_out = leave_out
         self.shows_labels = shows_labels
@@ -77,6 +79,24 @@ class Caller:
         if self._by_name:
             return self.function(x=data.x, edge_index=data.edge_index, **further)
         return self.function(data.x, data.edge_index, **further)
+
+
+def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What gives the embedding of a model that encodes and decodes: its ``encode``, where it has no forward of its own.
+
+    The forward of PyG's ``GAE`` and ``VGAE`` is that of the encoder, which gives a ``VGAE`` means and deviations.
+    """
+    if not isinstance(function, nn.Module) or not is_encoder(function):
+        return function
+    has_forward = type(function).forward is not nn.Module.forward
+    encode: Any = function.encode
+    return function if has_forward and not isinstance(function, GAE) else encode
+
+
+def is_encoder(model: nn.Module) -> bool:
+    """Whether a model encodes nodes and decodes pairs of them, as PyG's ``GAE`` does."""
+    inner = getattr(model, "_orig_mod", model)
+    return callable(getattr(inner, "encode", None)) and callable(getattr(inner, "decode", None))
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -24,6 +24,7 @@ from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
 from graphmend.graph.edits import canonical, with_more_edges
+from graphmend.graph.pieces import number_of_graphs
 from graphmend.model.call import Caller
 from graphmend.model.edge_weights import Way, filtered
 from graphmend.model.embedding import Tap
@@ -333,11 +334,15 @@ class FrozenGNN:
         return out
 
     def checked_logits(self, out: Any) -> Tensor:
-        """The model's output, if it is one row of class scores per node."""
-        nodes = self._data.x.size(0)
+        """The model's output, if it is one row of numbers per node or per graph."""
+        nodes, graphs = self._data.x.size(0), number_of_graphs(self._data)
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
-        require(fits, f"the model must return one row of class scores per node, {nodes} rows (got {shape}); wrap it")
+        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) in (nodes, graphs) and out.numel() > 0
+        require(
+            fits,
+            f"the model must return one row per node, {nodes} rows, or per graph, {graphs} (got {shape}); wrap it, and "
+            "of a model that scores pairs of nodes give the part that encodes the nodes",
+        )
         is_dense = out.layout == torch.strided and out.is_floating_point()
         require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
         return out  # type: ignore[no-any-return]

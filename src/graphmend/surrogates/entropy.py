@@ -37,6 +37,8 @@ class Entropy(Surrogate):
 
     nodes: int | None = None
 
+    tasks = ("classes", "classes per graph")
+
     def __post_init__(self) -> None:
         check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
 

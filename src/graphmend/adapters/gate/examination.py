@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -19,7 +20,7 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.model import FrozenGNN
-from graphmend.outputs import probabilities
+from graphmend.outputs import Task, changed_rows, probabilities
 
 __all__ = ["Examination", "Reading", "backing", "number_of_flips"]
 
@@ -32,7 +33,7 @@ class Reading:
 
     Args:
         logits: The model's output.
-        probability: Of each class at each node.
+        probability: Of each class at each node, or which of the card's kinds of nodes stands in for it.
         moments: Of the first layer.
         nearest: The class whose centroid on the card is nearest to each node's embedding.
         first_mix: Which of the card's kinds of nodes the first layer shows.
@@ -57,8 +58,12 @@ class Reading:
         return float((self.nearest == self.classes).double().mean())
 
 
-def number_of_flips(before: Tensor, after: Tensor) -> int:
-    """The number of nodes with another prediction, from two outputs of the model."""
+def number_of_flips(task: Task, before: Tensor, after: Tensor) -> int:
+    """The number of rows with another prediction, from two outputs of the model; 0 where there are no predictions."""
+    if not task.predicts:
+        return 0
+    if task.kind != "classes":
+        return int(changed_rows(task, before, after).sum())
     return int((probabilities(before).argmax(1) != probabilities(after).argmax(1)).sum())
 
 
@@ -96,14 +101,21 @@ class Examination:
         """The model's view of other features, or of another graph."""
         card, data = self.card, self.data if data is None else data
         seen = observe(self.frozen, data, x)
+        nearest = card.nearest_class(seen.z)
         return Reading(
             seen.logits,
-            probabilities(seen.logits, card.temperature),
+            self._probability(seen.logits, nearest),
             seen.moments,
-            card.nearest_class(seen.z),
+            nearest,
             card.first_mix(seen.first),
             card.z_mix(seen.z),
         )
+
+    def _probability(self, logits: Tensor, nearest: Tensor) -> Tensor:
+        """Of each class at each node; where nodes have no predicted classes, the nearest kinds of nodes stand in."""
+        if self.card.known_task.has_node_classes:
+            return probabilities(logits, self.card.temperature)
+        return F.one_hot(nearest, self.card.prior.numel()).to(logits.dtype)
 
     def first_layer(self, x: Tensor) -> Tensor:
         """The output of the first layer for other features of this graph."""
