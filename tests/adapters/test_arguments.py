@@ -18,7 +18,7 @@ from support.adapter_cases import make_graph, make_model
 SEEDED: dict[str, Callable[[Any], Any]] = {
     "adapter": lambda seed: Identity()(make_model(), make_graph(), seed=seed),
     "frozen": lambda seed: FrozenGNN(make_model(), make_graph(), seed=seed),
-    "card": lambda seed: card(make_model(), make_graph(), seed=seed),
+    "card": lambda seed: card(make_model(), make_graph(), seed=seed, task="classes"),
 }
 
 

@@ -87,7 +87,7 @@ def test_before_is_the_output_on_the_graph_as_it_was_and_leaves_everything_alone
     adapter: Any, model: GCN, data: Data
 ) -> None:
     expected = plain_output(model, data)
-    call = {"card": graphmend.card(model, data)} if isinstance(adapter, Reweight) else {}
+    call = {"card": graphmend.card(model, data, task="classes")} if isinstance(adapter, Reweight) else {}
     result = mend(model, data, adapter, **call)
     own = state_of(model, data)
     torch.testing.assert_close(result.before, expected)
