@@ -3,13 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test fuzz lint types wheel clean
+.PHONY: demo quick test slow fuzz lint types wheel clean
 
 demo: $(READY)
 	$(VENV)/bin/graphmend demo
 
+# Less than a minute: lint, types, and the tests that are nearest to what has changed since main.
+quick: lint types
+	OMP_NUM_THREADS=1 $(VENV)/bin/python tests/quick.py
+
 test: lint types
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto
+
+# What takes minutes: clean environments, killed processes, large graphs.
+slow: $(READY)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto -m slow
 
 # Random files, calls and commands: about five minutes on two cores. Others of them: make fuzz SEED=20000 INPUTS=100000
 INPUTS ?= 20000

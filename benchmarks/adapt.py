@@ -52,7 +52,7 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
     repeats = 1 if data.num_edges > 500_000 and device == "cpu" else few if data.num_edges > SMALL else many
     if quick:
         repeats = 3 if data.num_edges < SMALL else 1
-    before = _reset_memory(device)
+    before = reset_memory(device)
     times: list[dict[str, float]] = []
     for _ in range(1 if repeats == 1 else repeats + 1):
         if repeats > 1:
@@ -69,13 +69,13 @@ def one(name: str, kind: str, who: str, device: str, data_dir: Path | None, quic
         "entries": data.num_edges,
         "features": data.num_features,
         "seconds": best,
-        "memory": _peak_memory(device) - before,
+        "memory": peak_memory(device) - before,
         "losses": losses,
     }
 
 
 def _adapt(who: str, model: torch.nn.Module, data: Any, device: str) -> tuple[dict[str, float], list[float]]:
-    _wait(device)
+    wait(device)
     start = time.perf_counter()
     if who == "reference":
         trace = Reference(model, data.x, data.edge_index)()
@@ -88,19 +88,21 @@ def _adapt(who: str, model: torch.nn.Module, data: Any, device: str) -> tuple[di
         losses, kinds = [step.loss for step in found.history], [step.kind for step in found.history]
         marks, seconds = [step.seconds for step in found.history], found.seconds
         scores = [candidate.loss for candidate in found.candidates]
-    _wait(device)
+    wait(device)
     whole = time.perf_counter() - start
     steps = {kind: [b - a for a, b, k in zip([0.0, *marks], marks, kinds, strict=False) if k == kind] for kind in PARTS}
     parts = {kind: statistics.median(steps[kind]) for kind in ("feature", "edge")}
     return {**parts, "sampling": seconds - marks[-1], "whole": whole}, [*losses, *scores[:2]]
 
 
-def _wait(device: str) -> None:
+def wait(device: str) -> None:
+    """Wait until a GPU has done what it was asked to do."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def _reset_memory(device: str) -> int:
+def reset_memory(device: str) -> int:
+    """Count the peak from here; what the process holds now."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -111,7 +113,8 @@ def _reset_memory(device: str) -> int:
     return _resident("VmRSS")
 
 
-def _peak_memory(device: str) -> int:
+def peak_memory(device: str) -> int:
+    """The most that the process has held since :func:`reset_memory`."""
     return torch.cuda.max_memory_allocated() if device == "cuda" else _resident("VmHWM")
 
 
@@ -126,10 +129,10 @@ def bandwidth(device: str) -> float:
     source = torch.ones(size // 4, device=device)
     target, times = torch.empty_like(source), []
     for _ in range(6):
-        _wait(device)
+        wait(device)
         start = time.perf_counter()
         target.copy_(source)
-        _wait(device)
+        wait(device)
         times.append(time.perf_counter() - start)
     return 2 * size / min(times) / 1e9
 

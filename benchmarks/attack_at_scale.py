@@ -1,6 +1,6 @@
 """PR-BCD on the generated arxiv-size graph: time, memory and harm of one attack with a bounded block.
 
-python -m graphmend.lab.studies.attack_at_scale --out FILE.json [--device cuda --block-size 10000000 --epochs 400]
+python -m benchmarks.attack_at_scale --out FILE.json [--device cuda --block-size 10000000 --epochs 400]
 
 A 3-layer GCN (256 hidden units on a GPU, 64 on a CPU, batch norm) is trained on the generated graph (not real data) and
 attacked white-box at a rate of 10 %; the attacker has the training labels and the model's own predictions elsewhere.

@@ -1,6 +1,6 @@
 """What do relative feature steps cost? Absolute and relative ones in turns, alone and within a whole adaptation.
 
-    python -m graphmend.lab.studies.feature_steps --out FILE.json [--device cuda] [--data DIR] [--threads 1]
+    python -m benchmarks.feature_steps --out FILE.json [--device cuda] [--data DIR] [--threads 1]
 
 Alone: steps of matrices of the size of Cora (2708 x 1433) and ogbn-arxiv (169343 x 128) along a gradient that comes
 through 32 hidden units, and the standard deviations of the columns, which are computed once per graph. Whole: GTrans

@@ -1,6 +1,6 @@
 """Does speed cost accuracy? The PyG reference and GraphMend on the same models and graphs, several seeds.
 
-    python -m graphmend.lab.studies.same_results --data DIR --out FILE.json [--seeds 3]
+    python -m benchmarks.same_results --data DIR --out FILE.json [--seeds 3]
 
 A 2-layer GCN (32 hidden units) per seed; both adapt it with T = 10, K = 5, the loss without labels, on the undirected
 test graphs: cora-ood, twitch-e, and Cora with Gaussian features at 30 % of the test nodes. Step sizes are the released

@@ -1,7 +1,14 @@
-"""Hypothesis draws the same cases in every run and writes nothing to disk."""
+"""Hypothesis draws the same cases in every run and writes nothing to disk; each process has temporary files of its own.
+
+PyG's ``Sequential`` writes its ``forward`` into a temporary file with a name from the seeded generator, which is the
+same in every process that runs the same test.
+"""
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +19,9 @@ settings.register_profile(
     "graphmend", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("graphmend")
+
+tempfile.tempdir = tempfile.mkdtemp(prefix="graphmend-tests-")
+atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

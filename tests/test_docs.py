@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import pytest
 import graphmend
 from graphmend.adapters import ADAPTERS
 from graphmend.lab.backbones import BACKBONES
+from graphmend.lab.bench.experiments import EXPERIMENTS
 from graphmend.lab.data import DATASETS
 from graphmend.lab.training import TRAINERS
 from graphmend.surrogates import SURROGATES
@@ -40,19 +42,27 @@ RUNNING = (
     "docs/no-harm.md",
     "docs/what-comes-back.md",
 )
-PAGES = ("README.md", "CHANGELOG.md", *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))))
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md"))),
+)
 SOURCE = ROOT / "src" / "graphmend"
-EVERYBODY = {"contracts", "errors", "outputs", "progress", "transforms", "version"}
+EVERYBODY = {"contracts", "errors", "outputs", "progress", "transforms", "version", "wrappers"}
 FRONT_ENDS = ("cli", "lab")
 pages = pytest.mark.parametrize("name", PAGES)
 
 
 @pytest.fixture
 def own_registries() -> Iterator[None]:
-    """Examples may register what they define; afterwards the registries are as they were."""
-    registries: tuple[dict[str, Any], ...] = (ADAPTERS, BACKBONES, DATASETS, SURROGATES, TRAINERS)
+    """Examples may register what they define, and set the log's level; afterwards both are as they were."""
+    log = logging.getLogger("graphmend")
+    level = log.level
+    registries: tuple[dict[str, Any], ...] = (ADAPTERS, BACKBONES, DATASETS, EXPERIMENTS, SURROGATES, TRAINERS)
     before = [dict(registry) for registry in registries]
     yield
+    log.setLevel(level)
     for registry, entries in zip(registries, before, strict=True):
         registry.clear()
         registry.update(entries)
@@ -138,3 +148,15 @@ def test_links_lead_somewhere(name: str) -> None:
         if anchor:
             titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pages
+def test_commands_and_files_of_a_page_are_there(name: str) -> None:
+    """``python -m MODULE``, and in what contributors read also the files of the library."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for module in re.findall(r"python -m ((?:graphmend|benchmarks)[\w.]*)", text):
+        path = ROOT.joinpath("src" if module.startswith("graphmend") else "", *module.split("."))
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{name} names {module}"
+    if name in ("CONTRIBUTING.md", "docs/extending.md", "docs/architecture.md"):
+        for file in re.findall(r"`([\w/]+/[\w]+\.py)`", text):
+            assert any((folder / file).exists() for folder in (ROOT, SOURCE)), f"{name} names {file}"

@@ -9,6 +9,9 @@ import ast
 import graphlib
 import json
 import platform
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,7 @@ PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "mars
 FRONT_ENDS = ("cli", "lab")
 """What the library does not know: the command line, and the lab, which only the command line opens a door to."""
 
-FOR_ALL = {"contracts", "errors", "outputs", "progress", "version"}
+FOR_ALL = {"contracts", "errors", "outputs", "progress", "version", "wrappers"}
 """Files in the root that every room may use, and that know no room themselves."""
 
 ROOMS: dict[str, set[str]] = {
@@ -32,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "workers": {"files"},
     "model": {"engine", "graph"},
     "transforms": {"engine", "graph"},
-    "cards": {"engine", "files", "graph", "model"},
+    "cards": {"engine", "files", "graph", "model", "results"},
     "surrogates": {"cards", "engine", "graph", "model", "transforms"},
     "results": {"engine", "files", "graph"},
     "adapters": {"cards", "engine", "files", "graph", "model", "results", "surrogates", "transforms"},
@@ -175,6 +178,32 @@ def test_the_product_never_imports_the_lab(file: Path) -> None:
     assert not {name for name in imports_of(file) if is_within(name, "graphmend.lab")}
 
 
+def test_every_imported_package_is_declared_where_it_is_needed() -> None:
+    """The product needs its dependencies, the lab these and its extra; and what is declared is imported somewhere."""
+    project = tomllib.loads((ROOT.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: distributions(texts) for name, texts in project["optional-dependencies"].items()}
+    own, lab = distributions(project["dependencies"]), extras["lab"] | extras["plot"]
+    product = {name for file in PRODUCT for name in outside(file)}
+    assert product - extras["ray"] - COME_ALONG <= own | extras["plot"]
+    assert {name for file in LAB for name in outside(file)} <= own | lab
+    assert own <= product and lab <= {name for file in FILES for name in outside(file)} | {"graphmend"}
+
+
+COME_ALONG = {"triton"}
+"""Imported where torch has brought it."""
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    """The names of packages that are required, as they are imported."""
+    names = {re.split(r"[^\w.-]", text)[0] for text in requirements}
+    return {{"scikit-learn": "sklearn"}.get(name, name) for name in names}
+
+
+def outside(file: Path) -> set[str]:
+    """The packages that a file imports and that come neither with Python nor from here."""
+    return {name.split(".")[0] for name in imports_of(file)} - {"graphmend", ""} - sys.stdlib_module_names
+
+
 def test_mending_does_not_load_the_lab() -> None:
     code = """
 import sys, torch, graphmend, torch_geometric.nn as pyg
@@ -314,4 +343,5 @@ def test_no_allocator_setting_outside_of_functions(file: Path) -> None:
     assert all(any(f.lineno <= use.lineno <= (f.end_lineno or 0) for f in functions) for use in uses)
     assert not uses or file == ROOT / "engine" / "memory.py"
     at_import = [n.value for n in tree.body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+    at_import = [call for call in at_import if "NullHandler()" not in ast.unparse(call)]  # as every library has one
     assert not at_import, "a module does nothing but define"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from torch_geometric.data import Data
 
 import graphmend
 from graphmend import Adaptation, Gate, GraphMendError, GTrans, Identity, Limits, card
-from graphmend.adapters import Align
+from graphmend.adapters import ADAPTERS, Align, Case, Proposal
+from graphmend.adapters.registry import adapter_of
+from graphmend.model.comparing import is_close
 from support.adapter_cases import N, assert_same_result, basic, make_graph, make_model, sage_with_batch_norm
 from support.gate_cases import card_of, moved, planted, trained
+from support.processes import run_python
 from support.sample_models import TakesData
 from support.untouched import assert_same, state_of
 
@@ -112,7 +116,7 @@ def test_identity_predicts_and_changes_nothing() -> None:
     before = state_of(model, data)
     result = Identity()(model, data)
     assert_same(before, state_of(model, data))
-    assert torch.equal(result.logits, model.eval()(data.x, data.edge_index))
+    assert is_close(result.logits, model.eval()(data.x, data.edge_index))
     assert result.reason is None and result.history == [] and result.summary()["feature_rows_changed"] == 0
     assert result.patch.num_rows == result.patch.num_removed == result.patch.num_added == 0
 
@@ -134,3 +138,90 @@ def test_a_batch_of_a_loader_is_refused_with_the_way_to_go(mark: str) -> None:
     assert_same(before, state_of(model, data))
     del batch.n_id
     assert graphmend.mend(model, batch).reason is None
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_by_name_by_class_or_as_it_is(name: str) -> None:
+    kind = ADAPTERS[name]
+    for given in (name, kind, kind()):
+        made = adapter_of(given)
+        assert type(made) is kind
+    assert getattr(graphmend, kind.__name__) is kind and kind.__name__ in graphmend.__all__
+
+
+def test_the_three_ways_to_name_an_adapter_give_the_same_result() -> None:
+    model, data = trained("sage"), moved(planted(1))
+    expected = graphmend.mend(model, data, Align(), card=card_of("sage"))
+    for given in ("align", Align, graphmend.Align):
+        assert_same_result(graphmend.mend(model, data, given, card=card_of("sage")), expected)
+        assert torch.equal(graphmend.Mend(model, given, card=card_of("sage"))(data).x, expected.data.x)
+
+
+class Asks:
+    """An adapter of somebody's own, that cannot be made without an argument."""
+
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
+
+    def propose(self, case: Case) -> Proposal:
+        return Proposal(case.data.x * self.strength)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("gtrance", r"unknown adapter 'gtrance'; choose one of airgnn_tune, align, "),
+        (Asks, r"Asks cannot be made without arguments .*strength.*; give Asks\(\.\.\.\)"),
+        (
+            card_of("sage"),
+            r"the third argument is the adapter; give a card by its name: mend\(model, data, card=\.\.\.\)",
+        ),
+        ("gcn.card.safetensors", "the third argument is the adapter"),
+        (Path("gcn.card.safetensors"), "the third argument is the adapter"),
+        (3, "an adapter is one of graphmend.adapters"),
+        (nn.Linear, "an adapter is one of graphmend.adapters"),
+    ],
+    ids=["name", "class", "card", "card file", "path", "number", "other class"],
+)
+def test_what_is_no_adapter_gets_a_sentence(given: Any, said: str) -> None:
+    for call in (graphmend.mend, lambda model, data, adapter: graphmend.Mend(model, adapter)):
+        with pytest.raises(GraphMendError, match=said):
+            call(trained("sage"), planted(), given)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_card_from_its_file(kind: Any, tmp_path: Path) -> None:
+    model, data, path = trained("sage"), moved(planted(1)), tmp_path / "sage.card.safetensors"
+    card_of("sage").save(path)
+    expected = graphmend.mend(model, data, card=card_of("sage"))
+    assert_same_result(graphmend.mend(model, data, card=kind(path)), expected)
+    assert_same_result(Gate()(model, data, card=kind(path)), expected)
+    assert_same_result(graphmend.mend(model, [data], card=kind(path)).mended[0], expected)
+    transform = graphmend.Mend(model, card=kind(path))
+    path.unlink()  # it was read when the transform was made
+    assert torch.equal(transform(data).x, expected.data.x)
+
+
+def test_model_and_graph_the_wrong_way_round_get_a_sentence() -> None:
+    model, data = trained("sage"), planted()
+    for call in (graphmend.mend, card, graphmend.mend_each):
+        for given in (data, [data]):
+            with pytest.raises(GraphMendError, match=r"the model comes first, then the graph .*; swap them"):
+                call(given, model)  # type: ignore[operator]
+
+
+def test_a_library_without_a_handler_says_nothing() -> None:
+    code = """
+import torch, logging, graphmend
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN
+data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+class Stops:
+    def propose(self, case):
+        raise graphmend.adapters.Stopped("enough")
+import sys, io
+sys.stderr = io.StringIO()
+assert graphmend.mend(GCN(3, 8, 2, 2), data, Stops()).reason == "enough"
+print(repr(sys.stderr.getvalue()), logging.getLogger().handlers, logging.getLogger("graphmend").level)
+"""
+    assert run_python(code).strip() == "'' [] 0"

@@ -14,8 +14,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 NAMES = {
     "graphmend": """
-        Adaptation FrozenGNN GTrans Gate GraphMendError Identity Limits Patch SourceCard UnsupportedLayerError Verdict
-        card load_graph mend save_graph __version__
+        Adaptation AirGNNTune Align Failure FineTune FrozenGNN GTrans Gate GraphMendError Identity Impute JaccardFilter
+        Limits Mend Patch Purify Results Reweight SourceCard Tent UnsupportedLayerError Verdict
+        card load_graph mend mend_each save_graph __version__
     """,
     "graphmend.adapters": """
         ADAPTERS Adapter Align Case GTrans Gate Identity Impute Proposal Purify Reweight Sequence Stopped

@@ -9,40 +9,63 @@ A frozen graph neural network predicts better on a repaired test graph::
     result.data, result.logits, result.patch
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from graphmend.version import __version__ as __version__
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants to read the log adds a handler of their own
+
 if TYPE_CHECKING:
+    from graphmend.adapters.airgnn_tune import AirGNNTune
+    from graphmend.adapters.align import Align
+    from graphmend.adapters.fine_tune import FineTune
     from graphmend.adapters.gate import Gate
     from graphmend.adapters.gtrans import GTrans
     from graphmend.adapters.identity import Identity
+    from graphmend.adapters.impute import Impute
+    from graphmend.adapters.jaccard import JaccardFilter
+    from graphmend.adapters.purify import Purify
+    from graphmend.adapters.reweight import Reweight
+    from graphmend.adapters.tent import Tent
     from graphmend.cards import SourceCard, card
     from graphmend.errors import GraphMendError, UnsupportedLayerError
     from graphmend.files.graph_files import load_graph, save_graph
     from graphmend.graph.limits import Limits
-    from graphmend.mending import Mend, mend
+    from graphmend.mending import Mend, mend, mend_each
     from graphmend.model import FrozenGNN
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.patch import Patch
+    from graphmend.results.results import Failure, Results
     from graphmend.results.verdict import Verdict
 else:
     _HOMES = {
         "Adaptation": "results.adaptation",
+        "AirGNNTune": "adapters.airgnn_tune",
+        "Align": "adapters.align",
+        "Failure": "results.results",
+        "FineTune": "adapters.fine_tune",
         "FrozenGNN": "model",
         "GTrans": "adapters.gtrans",
         "Gate": "adapters.gate",
         "GraphMendError": "errors",
         "Identity": "adapters.identity",
+        "Impute": "adapters.impute",
+        "JaccardFilter": "adapters.jaccard",
         "Limits": "graph.limits",
         "Mend": "mending",
         "Patch": "results.patch",
+        "Purify": "adapters.purify",
+        "Results": "results.results",
+        "Reweight": "adapters.reweight",
         "SourceCard": "cards",
+        "Tent": "adapters.tent",
         "UnsupportedLayerError": "errors",
         "Verdict": "results.verdict",
         "card": "cards",
         "load_graph": "files.graph_files",
         "mend": "mending",
+        "mend_each": "mending",
         "save_graph": "files.graph_files",
     }
 
@@ -68,19 +91,30 @@ else:
 
 __all__ = [
     "Adaptation",
+    "AirGNNTune",
+    "Align",
+    "Failure",
+    "FineTune",
     "FrozenGNN",
     "GTrans",
     "Gate",
     "GraphMendError",
     "Identity",
+    "Impute",
+    "JaccardFilter",
     "Limits",
     "Mend",
     "Patch",
+    "Purify",
+    "Results",
+    "Reweight",
     "SourceCard",
+    "Tent",
     "UnsupportedLayerError",
     "Verdict",
     "card",
     "load_graph",
     "mend",
+    "mend_each",
     "save_graph",
 ]

@@ -1,32 +1,72 @@
-"""One call."""
+"""One call, for one graph or for many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from os import PathLike
+from typing import Any, TypeAlias, Unpack, overload
 
 from torch import nn
-from torch_geometric.data import Data
+from torch.utils.data import DataLoader, Dataset
+from torch_geometric.data import Batch, Data
 
-from graphmend.adapters.base import call, check_adapter
-from graphmend.adapters.case import Options
-from graphmend.adapters.gate import Gate
+from graphmend.adapters.base import call
+from graphmend.adapters.case import Options, check_options
+from graphmend.adapters.registry import adapter_of
 from graphmend.cards.make import card as make_card
+from graphmend.cards.source_card import SourceCard
 from graphmend.contracts import Adapter
 from graphmend.errors import require
+from graphmend.files.digest import unchanged
+from graphmend.graph.batches import Graphs, are_several
+from graphmend.graph.checks import check_order
+from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
+from graphmend.results.history import Step
+from graphmend.results.results import Failure, Results, without_locals
 
-__all__ = ["Mend", "mend"]
+__all__ = ["Mend", "mend", "mend_each"]
+
+_LOG = logging.getLogger(__name__)
+
+Method: TypeAlias = Adapter | Callable[..., Adaptation] | type | str | None
+"""An adapter, a function, the class of an adapter, its name, or ``None`` for the gate."""
+Several: TypeAlias = Sequence[Data] | Iterator[Data] | Dataset[Any] | DataLoader[Any] | Batch
+"""What holds several graphs."""
+
+
+@overload
+def mend(
+    model: nn.Module,
+    data: Data,
+    adapter: Method = None,
+    *,
+    source: Data | Several | None = None,
+    **options: Unpack[Options],
+) -> Adaptation: ...
+
+
+@overload
+def mend(  # type: ignore[overload-cannot-match]  # here, where types of PyG are not looked at
+    model: nn.Module,
+    data: Several,
+    adapter: Method = None,
+    *,
+    source: Data | Several | None = None,
+    **options: Unpack[Options],
+) -> Results: ...
 
 
 def mend(
     model: nn.Module,
-    data: Data,
-    adapter: Adapter | Callable[..., Adaptation] | None = None,
+    data: Data | Several,
+    adapter: Method = None,
     *,
-    source: Data | Sequence[Data] | None = None,
+    source: Data | Several | None = None,
     **options: Unpack[Options],
-) -> Adaptation:
+) -> Adaptation | Results:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
 
     Without an adapter the :class:`~graphmend.adapters.gate.Gate` decides what is done, and ``result.verdict`` says why.
@@ -35,23 +75,131 @@ def mend(
     Args:
         model: Any trained PyG module; it is left as it was.
         data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
-        adapter: A method, if it is not for the gate to choose: :class:`~graphmend.GTrans`, for example.
-        source: The graph the model was trained on, or a list of them, to make a card from on the way.
-        options: ``card`` (what the model saw in training, from :func:`graphmend.card`), ``limits``, ``seed``,
-            ``progress``, ``callback``, ``mode`` and ``task`` (what the model's rows are, where that cannot be told:
-            ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``), see :class:`graphmend.adapters.Adapter`.
+            Or several graphs: a list, a data set, a loader of graphs or a ``Batch``, each of which is mended by itself.
+        adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
+        source: The graph the model was trained on, or several of them, to make a card from on the way.
+        options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode``, ``output`` (which part of what the model
+            returns has the scores: ``"logits"``, ``0``) and ``task`` (what the model's rows are, where that cannot be
+            told: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``), see
+            :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
-        ``verdict``.
+        ``verdict``. For several graphs, :class:`~graphmend.Results`, a sequence of these; a graph that cannot be mended
+        has a :class:`~graphmend.Failure` with the reason there. All of them are in memory: :func:`mend_each` yields one
+        at a time.
     """
-    adapter = Gate() if adapter is None else check_adapter(adapter)
+    check_order(model, data)
+    if are_several(data):
+        with unchanged(model):
+            return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
+    method = adapter_of(adapter)
+    with unchanged(model):
+        _make_card(model, source, method, options)
+        return call(method, model, data, **options)
+
+
+def mend_each(
+    model: nn.Module,
+    graphs: Several,
+    adapter: Method = None,
+    *,
+    source: Data | Several | None = None,
+    **options: Unpack[Options],
+) -> Iterator[Adaptation | Failure]:
+    """Mend many graphs, one after the other: each is read, mended and handed over before the next one is read.
+
+    So no more than one graph is in memory, as long as the caller keeps no more. What is wrong with the model, the card
+    or an option is an error at once; what is wrong with a graph is its :class:`~graphmend.Failure`, and the next one's
+    turn comes. An exception of the caller's own ``callback`` ends everything. A progress bar counts graphs.
+
+    Args:
+        model: Any trained PyG module; it is left as it was.
+        graphs: A list, a data set, a loader of graphs, a ``Batch`` or a generator of graphs.
+        adapter: As in :func:`mend`.
+        source: As in :func:`mend`.
+        options: As in :func:`mend`.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import GCN
+        >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+        >>> days = (Data(x=torch.rand(4, 3), edge_index=edges) for day in range(2))
+        >>> [result.decision for result in mend_each(GCN(3, 8, 2), days)]
+        ['left alone', 'left alone']
+    """
+    check_order(model, graphs)
+    require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+    kind = type(graphs).__name__
+    require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
+    several, method = Graphs(graphs), adapter_of(adapter)
+    check_options(options)
+    _make_card(model, source, method, options)
+    given = options.get("card")
+    if given is not None:
+        card = SourceCard.of(given)
+        card.check_model(model)
+        options["card"] = card
+    return _each(model, several, method, options)
+
+
+def _each(model: nn.Module, graphs: Graphs, adapter: Any, options: Options) -> Iterator[Adaptation | Failure]:
+    watched = _Watched(options.get("callback"))
+    if watched.callback is not None:
+        options["callback"] = watched
+    show = options.pop("progress", False)
+    with closing(track(graphs, "graphs", show, graphs.number)) as bar:
+        for index, data in enumerate(bar):
+            yield _result_or_failure(index, model, data, adapter, options, watched)
+
+
+def _result_or_failure(
+    index: int, model: nn.Module, data: Any, adapter: Any, options: Options, watched: _Watched
+) -> Adaptation | Failure:
+    if isinstance(data, Exception):
+        return _failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
+    _LOG.debug("graph %d", index)
+    try:
+        return call(adapter, model, data, **options)
+    except Exception as error:
+        if error is watched.error:
+            raise
+        return _failure(index, str(error) or type(error).__name__, error, data)
+
+
+def _failure(index: int, reason: str, error: Exception, data: Data | None = None) -> Failure:
+    _LOG.warning("graph %d cannot be mended: %s", index, reason)
+    return Failure(index, reason, without_locals(error), data)
+
+
+class _Watched:
+    """A callback that remembers what it has raised: that is meant for the caller, and no failure of a graph."""
+
+    def __init__(self, callback: Callable[[Step], None] | None) -> None:
+        self.callback = callback
+        self.error: Exception | None = None
+
+    def __call__(self, step: Step) -> None:
+        assert self.callback is not None
+        try:
+            self.callback(step)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, options: Options) -> None:
+    """Put a card made from ``source`` among the options, if there is one."""
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        embedding, task = getattr(adapter, "embedding", None), options.get("task")
-        options["card"] = make_card(model, source, embedding=embedding, task=task)
-    return call(adapter, model, data, **options)
+        embedding, output, task = getattr(adapter, "embedding", None), options.get("output"), options.get("task")
+        options["card"] = make_card(model, source, embedding=embedding, output=output, task=task)
+
+
+def _batch(data: Data | Several) -> Batch | None:
+    return data if isinstance(data, Batch) else None
 
 
 class Mend:
@@ -61,8 +209,8 @@ class Mend:
 
     Args:
         model: Any trained PyG module; it is left as it was.
-        adapter: A method; the gate decides when ``None``.
-        options: ``card``, ``limits``, ``seed``, ``mode`` and ``task``, as in :func:`mend`.
+        adapter: A method, its class or its name; the gate decides when ``None``.
+        options: ``card``, ``limits``, ``seed``, ``mode``, ``output`` and ``task``, as in :func:`mend`.
 
     Example:
         >>> import torch
@@ -73,12 +221,11 @@ class Mend:
         Data(x=[4, 3], edge_index=[2, 3])
     """
 
-    def __init__(
-        self, model: nn.Module, adapter: Adapter | Callable[..., Adaptation] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, model: nn.Module, adapter: Method = None, **options: Any) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
-        self.model, self.options = model, options
-        self.adapter = Gate() if adapter is None else check_adapter(adapter)
+        self.model, self.adapter, self.options = model, adapter_of(adapter), options
+        if isinstance(options.get("card"), (str, PathLike)):
+            options["card"] = SourceCard.load(options["card"])
 
     def __call__(self, data: Data) -> Data:
         """The mended graph; the input is left as it was."""

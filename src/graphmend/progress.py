@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None]:
+def track(items: Iterable[T], label: str, show: bool, total: int | None = None) -> Generator[T, None, None]:
     """Iterate over ``items``, with a bar if ``show``; close the generator to remove the bar after an early exit."""
     if not show:
         yield from items
@@ -29,4 +29,4 @@ def track(items: Sequence[T], label: str, show: bool) -> Generator[T, None, None
         yield from items
         return
     with bar.Progress(*columns, console=console, transient=True) as progress:
-        yield from progress.track(items, description=label)
+        yield from progress.track(items, total=total, description=label)

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from graphmend import FrozenGNN, Gate, GraphMendError, GTrans, Identity, card, mend
-from graphmend.adapters import ADAPTERS, Align, Reweight
+from graphmend.adapters import ADAPTERS, Align, Purify, Reweight
 from support.adapter_cases import make_graph, make_model
+from support.refusals import assert_refused, wrong
 
 SEEDED: dict[str, Callable[[Any], Any]] = {
     "adapter": lambda seed: Identity()(make_model(), make_graph(), seed=seed),
@@ -54,25 +55,43 @@ def test_what_is_no_seed(kind: str, seed: Any) -> None:
         SEEDED[kind](seed)
 
 
-@pytest.mark.parametrize(
-    "make, said",
-    [
-        (lambda: GTrans(steps=True), r"steps must be a whole number of at least 0 \(got True\)"),
-        (lambda: GTrans(num_samples=np.True_), "num_samples must be a whole number of at least 0"),
-        (lambda: GTrans(steps=np.int64(-1)), "steps must be a whole number of at least 0"),
-        (lambda: GTrans(lr_feature=True), r"lr_feature must be a finite number above 0 \(got True\)"),
-        (lambda: GTrans(lr_edge=np.float32(math.nan)), "lr_edge must be a finite number above 0"),
-        (lambda: GTrans(budget=True), r"budget must be a float fraction or an int count \(got True\)"),
-        (lambda: GTrans(budget=np.float32(2.0)), r"budget as a fraction must be in \[0, 1\]"),
-        (lambda: GTrans(time_limit=True), r"time_limit must be a finite number above 0 \(got True\)"),
-        (lambda: Align(True), r"strength must be a number in \(0, 1\] \(got True\)"),
-        (lambda: Align("half"), r"strength must be a number in \(0, 1\] \(got 'half'\)"),  # type: ignore[arg-type]
-        (lambda: Reweight(True), r"largest must be a finite number of at least 1 \(got True\)"),
-    ],
+@wrong(
+    steps=[-1, 2.5, "ten", True],
+    feature_steps=[-2],
+    edge_steps=[None],
+    num_samples=[-1, np.True_],
+    block_size=[-1],
+    lr_feature=[0.0, math.nan, "fast", True],
+    lr_edge=[-1, math.inf, np.float32(math.nan)],
+    budget=[1.3, math.nan, -1, "all", True, np.float32(2.0)],
+    time_limit=[0, "1 h", True],
+    feature_scale=["sd"],
+    edge_update=["sgd"],
+    space=["all"],
+    directed=["both"],
+    surrogate=["entropi", 3],
 )
-def test_what_is_no_number(make: Callable[[], Any], said: str) -> None:
-    with pytest.raises(GraphMendError, match=said):
-        make()
+def test_wrong_settings_of_gtrans(setting: str, value: Any) -> None:
+    assert_refused(GTrans, setting, value)
+
+
+def test_gtrans_has_to_learn_something() -> None:
+    with pytest.raises(GraphMendError, match="nothing to learn; set one of them"):
+        GTrans(feature_steps=0, edge_steps=0)
+
+
+MENDERS: dict[str, tuple[Callable[..., Any], str, list[Any]]] = {
+    "align": (Align, "strength", [0, -1.0, 1.5, math.nan, True, "half"]),
+    "purify": (Purify, "strength", [0, -1.0, math.nan]),
+    "reweight": (Reweight, "largest", [0.5, 0, math.inf, math.nan, "4", True]),
+}
+
+
+@pytest.mark.parametrize("name", MENDERS)
+def test_wrong_settings_of_menders(name: str) -> None:
+    kind, setting, values = MENDERS[name]
+    for value in values:
+        assert_refused(kind, setting, value)
 
 
 @pytest.mark.parametrize("callback", [3, "print", np.ones(2)], ids=repr)
@@ -88,8 +107,8 @@ def test_progress_is_shown_or_not(progress: Any) -> None:
 
 
 def test_an_adapter_that_cannot_be_called_is_named() -> None:
-    with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters.* \(got 'gtrans'\)"):
-        mend(make_model(), make_graph(), "gtrans")  # type: ignore[arg-type]
+    with pytest.raises(GraphMendError, match=r"an adapter is one of graphmend\.adapters.* \(got 3\)"):
+        mend(make_model(), make_graph(), 3)  # type: ignore[arg-type]
 
 
 READABLE = ("int", "float", "bool", "str", "int | None", "float | None", "str | None", "float | int")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import random
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +14,7 @@ from graphmend import FrozenGNN, GTrans
 from graphmend.results.adaptation import Adaptation
 from graphmend.surrogates import Backbone, Contrastive, Surrogate
 from graphmend.transforms import DropEdge
-from support.adapter_cases import N, PerStep, assert_same_result, make_graph, make_model, pairs_of
+from support.adapter_cases import N, PerStep, make_graph, make_model, pairs_of
 
 
 class Reference(NamedTuple):
@@ -302,17 +299,7 @@ def test_candidates_are_scored_under_the_same_views_and_steps_under_fresh_ones(m
     assert len(set(draws[6:])) == 1
 
 
-def test_the_same_seed_gives_the_same_result_and_others_differ() -> None:
-    model, data = make_model(), make_graph()
-    adapter = GTrans(steps=10, lr_edge=0.5, budget=5)
-    first = adapter(model, data, seed=1)
-    torch.manual_seed(77)
-    random.seed(77)
-    np.random.seed(77)  # noqa: NPY002
-    torch.rand(5)
-    assert_same_result(first, adapter(model, data, seed=1))
-    assert_same_result(
-        first, GTrans(steps=10, lr_edge=0.5, budget=5)(copy.deepcopy(model), copy.deepcopy(data), seed=1)
-    )
-    for seed in (0, 2, 2**40):
-        assert not torch.equal(first.data.x, adapter(model, data, seed=seed).data.x)
+def test_other_seeds_give_other_results() -> None:
+    model, data, adapter = make_model(), make_graph(), GTrans(steps=10, lr_edge=0.5, budget=5)
+    results = [adapter(model, data, seed=seed).data.x for seed in (1, 0, 2, 2**40)]
+    assert not any(torch.equal(results[0], other) for other in results[1:])

@@ -32,8 +32,16 @@ def test_features_are_still_mended_where_no_edge_may_change() -> None:
 def test_limits_on_features_hold_at_every_step() -> None:
     data = make_graph()
     data.x[:, 0] = (data.x[:, 0] > 1).double()
+    data.x[0, 2] = -0.0
     rows, columns = torch.arange(N) % 4 == 0, torch.arange(IN) == 1
-    limits = Limits(frozen_nodes=rows, frozen_columns=columns, binary=torch.arange(IN) == 0, minimum=-0.2, maximum=1.5)
+    limits = Limits(
+        frozen_nodes=rows,
+        frozen_columns=columns,
+        binary=torch.arange(IN) == 0,
+        non_negative=torch.arange(IN) == 3,
+        minimum=-0.2,
+        maximum=1.5,
+    )
     features = PerStep()
 
     def surrogate(model: Backbone, graph: Data) -> Tensor:
@@ -46,8 +54,10 @@ def test_limits_on_features_hold_at_every_step() -> None:
     for x in (*features.steps[1:], result.data.x):
         assert torch.equal(x[rows], data.x[rows]) and torch.equal(x[:, columns], data.x[:, columns])
         assert float(x[~rows][:, ~columns].min()) >= -0.2 and float(x[~rows][:, ~columns].max()) <= 1.5
+        assert float(x[~rows, 3].min()) >= 0 and bool(x[0, 2].signbit()), "what is frozen keeps its bits"
     assert set(result.data.x[:, 0].tolist()) <= {0.0, 1.0}
-    assert not torch.equal(result.data.x, data.x)
+    free = GTrans(surrogate, steps=6, edge_steps=0, lr_feature=0.5)(make_model(), data).data.x
+    assert bool((free != data.x).all()), "each limit had something to hold back"
 
 
 def test_labels_are_not_read() -> None:

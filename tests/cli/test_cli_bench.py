@@ -77,7 +77,7 @@ def test_the_folder_may_come_from_the_environment(folder: Path) -> None:
         ((NAME, "--jobs", "0"), "jobs must be at least 1"),
         ((NAME, "--ray", "auto", "--device", "cuda:1"), "Ray chooses among the GPUs by itself"),
         (("render", NAME, "--out", "tables", "--store", "nowhere"), "there are no results in nowhere"),
-        (("unpack", "nothing.tar.xz"), "nothing.tar.xz is no archive of results"),
+        (("unpack", "nothing.tar.xz"), "there is no file nothing.tar.xz"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(

@@ -17,8 +17,8 @@ from graphmend import load_graph, save_graph
 from graphmend.cli import app
 from graphmend.cli.common import reported
 from graphmend.cli.console import PlainConsole
+from graphmend.cli.mend_inputs import scores_if_possible
 from graphmend.cli.mend_tables import print_reports
-from graphmend.cli.scoring import scores_if_possible
 from graphmend.files.files import is_whole
 from graphmend.lab.backbones import load_model
 from graphmend.results.scores import scores

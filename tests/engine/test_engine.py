@@ -28,11 +28,11 @@ from support.tiny import (
     Agreement,
     ClampsFirst,
     N,
+    OfEmbedding,
     ScalesAfterwards,
     Smoothness,
     SmoothnessIfAny,
     Tiny,
-    embedded,
     tiny_graph,
 )
 
@@ -256,7 +256,7 @@ def test_variables_want_no_gradient_between_steps() -> None:
     with run.engine() as engine:
         engine.descend(run.steps["feature"])
         assert not run.graph.x.requires_grad and not run.graph.p.requires_grad
-        run.surrogate = engine.surrogate = Failing(lambda z, data: 1 / 0)
+        run.surrogate = engine.surrogate = OfEmbedding(lambda z, data: 1 / 0)
         with pytest.raises(Stopped):
             engine.descend(run.steps["edge"])
         assert not run.graph.x.requires_grad and not run.graph.p.requires_grad
@@ -269,16 +269,6 @@ def test_where_no_edge_may_change_an_edge_step_is_a_step_of_nothing() -> None:
     with Engine(Tiny(), Agreement(), graph, generator=rng()) as engine:
         measured = engine.descend(EdgeStep(flips.p, Adam(flips.p, 0.1), lambda p: p))
     assert measured.values[-2:].tolist() == [0.0, 0.0] and torch.equal(graph.x, data.x)
-
-
-class Failing:
-    """A surrogate made of a function ``(z, data) -> anything``."""
-
-    def __init__(self, function: Any, mode: str = "one") -> None:
-        self.function, self.mode = function, mode
-
-    def terms(self, model: Tiny, data: Data, generator: torch.Generator | None = None) -> dict[str, Any]:
-        return {"loss": self.function(embedded(model, data)[0], data)} if self.mode == "one" else {}
 
 
 def refused(z: Tensor, data: Data) -> Tensor:
@@ -321,13 +311,18 @@ class Undifferentiable(torch.autograd.Function):
 @pytest.mark.parametrize("mode", ["auto", "eager"])
 @pytest.mark.parametrize(("function", "kind", "error", "message"), STOPS.values(), ids=STOPS)
 def test_why_it_stops(function: Any, kind: str, error: type[Exception], message: str, mode: str) -> None:
-    run = Run(Failing(function), mode, abilities=Abilities(is_sharing_tried=True))
+    run = Run(OfEmbedding(function), mode, abilities=Abilities(is_sharing_tried=True))
     with run.engine() as engine, pytest.raises(error, match=message):
         engine.descend(run.steps[kind])
 
 
+class NoTerms:
+    def terms(self, model: Tiny, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        return {}
+
+
 def test_a_surrogate_has_terms() -> None:
-    run = Run(Failing(None, mode="none"), abilities=Abilities())
+    run = Run(NoTerms(), abilities=Abilities())
     with run.engine() as engine, pytest.raises(GraphMendError, match="no terms; return at least one"):
         engine.descend(run.steps["feature"])
 
@@ -350,13 +345,13 @@ def test_what_is_not_finite_stops_the_history(mode: str, device: str) -> None:
         return data.x.square().sum().mul(1e30).square() + z.mean()
 
     with pytest.raises(Stopped, match=r"the surrogate loss is not finite .* at step 0"):
-        Run(Failing(explodes), mode, device)()
+        Run(OfEmbedding(explodes), mode, device)()
 
     def steep(z: Tensor, data: Data) -> Tensor:
         return (data.x - data.x.detach()).sum().sqrt() + z.mean()
 
     with pytest.raises(Stopped, match="the gradient is not finite at step 0"):
-        Run(Failing(steep), mode, device)()
+        Run(OfEmbedding(steep), mode, device)()
 
 
 def test_every_discrete_graph_may_have_a_loss_that_is_not_finite() -> None:
@@ -364,7 +359,7 @@ def test_every_discrete_graph_may_have_a_loss_that_is_not_finite() -> None:
         return z.mean() if torch.is_grad_enabled() else z.mean() * math.nan
 
     with pytest.raises(Stopped, match="every discrete graph"):
-        Run(Failing(finite_while_learning))()
+        Run(OfEmbedding(finite_while_learning))()
 
 
 # ---------------------------------------------------------------- the report

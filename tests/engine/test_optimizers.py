@@ -23,23 +23,105 @@ def adam_by_hand(p: Tensor, gradients: list[Tensor], lr: float) -> Tensor:
     return p
 
 
-# ---------------------------------------------------------------- features
+def parts_of(gradient: Tensor) -> RowGradient:
+    return RowGradient(gradient, None, None)
+
+
+# ---------------------------------------------------------------- features, with and without a scale for each column
+
+SCALE = torch.tensor([1e-3, 0.0, 0.7, 400.0], dtype=torch.float64)
+scales = pytest.mark.parametrize("scale", [None, SCALE], ids=["plain", "scaled"])
 
 
 @devices
 @dtypes
-def test_features_take_the_steps_of_adam(dtype: torch.dtype, device: str) -> None:
-    start = torch.randn(5, 3, generator=rng(), dtype=torch.float64)
-    gradients = list(torch.randn(4, 5, 3, generator=rng(1), dtype=torch.float64))
+@scales
+def test_steps_are_those_of_adam_on_v(scale: Tensor | None, dtype: torch.dtype, device: str) -> None:
+    """The slow way: V is there, X' = X + V diag(s), and V has a gradient of its own; without a scale s is 1."""
+    start, factor = torch.randn(5, 4, generator=rng(), dtype=torch.float64), torch.ones(4) if scale is None else scale
+    gradients = list(torch.randn(6, 5, 4, generator=rng(1), dtype=torch.float64))
     x = start.clone().to(device, dtype)
-    step = FeatureStep(x, 0.1)
-    norms = [step.take(RowGradient(g.to(device, dtype), None, None)) for g in gradients]
+    step = FeatureStep(x, 0.1, scale=None if scale is None else scale.to(device, dtype))
+    norms = [step.take(parts_of(g.to(device, dtype))) for g in gradients]
     assert step.kind == "feature" and step.variable is x
+    v = adam_by_hand(torch.zeros(5, 4, dtype=torch.float64), [g * factor for g in gradients], 0.1)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5
-    expected = adam_by_hand(start, gradients, 0.1)
-    torch.testing.assert_close(x.double().cpu(), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(x.double().cpu(), start + v * factor, rtol=tolerance, atol=tolerance)
+    assert scale is None or torch.equal(x[:, 1].cpu(), start[:, 1].to(dtype)), "the scale 0: bit for bit"
     for norm, gradient in zip(norms, gradients, strict=True):
-        assert float(norm) == pytest.approx(float(gradient.norm()), rel=1e-5)
+        assert float(norm) == pytest.approx(float((gradient * factor).norm()), rel=1e-5)
+
+
+@scales
+def test_a_gradient_may_come_in_parts_and_is_left_as_it_was(scale: Tensor | None) -> None:
+    direct, narrow = torch.randn(5, 4, generator=rng(1)), torch.randn(5, 2, generator=rng(2))
+    weights, factor = torch.randn(2, 4, generator=rng(3)), torch.ones(4) if scale is None else scale.float()
+    start = torch.randn(5, 4, generator=rng())
+    for gradient, dense in (
+        (RowGradient(direct, None, None), direct),
+        (RowGradient(direct, narrow, weights), direct + narrow @ weights),
+        (RowGradient(None, narrow, weights), narrow @ weights),
+        (RowGradient(None, None, None), torch.zeros(5, 4)),
+        (RowGradient(direct[:1].expand(5, 4), None, None), direct[:1].expand(5, 4)),
+    ):
+        before = [None if part is None else part.clone() for part in gradient]
+        ours = start.clone()
+        norm = FeatureStep(ours, 0.1, scale=None if scale is None else factor).take(gradient)
+        v = adam_by_hand(torch.zeros(5, 4), [dense * factor], 0.1)
+        torch.testing.assert_close(ours, start + v * factor)
+        torch.testing.assert_close(norm, (dense * factor).norm())
+        if scale is not None:
+            for part, kept in zip(gradient, before, strict=True):
+                assert part is kept is None or torch.equal(part, kept)
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_blocks_of_rows_leave_no_trace_and_are_told_once_they_are_done(is_scaled: bool) -> None:
+    x, scale = torch.randn(LARGE, generator=rng()), torch.rand(LARGE[1], generator=rng(2))
+    scale = scale if is_scaled else torch.ones_like(scale)
+    gradients = torch.randn(2, *LARGE, generator=rng(1))
+    v = adam_by_hand(torch.zeros(LARGE), list(gradients * scale), 0.1)
+    expected, told, blocks = x + v * scale, torch.empty_like(x), list[tuple[int, int]]()
+    step = FeatureStep(x, 0.1, scale=scale if is_scaled else None)
+    assert not is_scaled or (step.change is not None and 3 * step.change.numel() < x.numel()), "only a block of it"
+
+    def after(start: int, stop: int) -> None:
+        blocks.append((start, stop))
+        told[start:stop] = x[start:stop]
+        assert torch.equal(x[stop:], before[stop:])
+
+    for gradient in gradients:
+        before = x.clone()
+        blocks.clear()
+        norm = step.take(parts_of(gradient), after)
+        assert float(norm) == pytest.approx(float((gradient * scale).double().norm()), rel=1e-5)
+        assert len(blocks) > 3 and [start for start, _ in blocks[1:]] == [stop for _, stop in blocks[:-1]]
+        assert blocks[0][0] == 0 and blocks[-1][1] == LARGE[0]
+    torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(told, x)
+
+
+@pytest.mark.parametrize("scale", [None, torch.tensor([0.1, 10.0])], ids=["plain", "scaled"])
+def test_features_are_brought_back_into_their_limits(scale: Tensor | None) -> None:
+    """The limits are in the features' own units, and hold after the step."""
+    x = torch.zeros(3, 2)
+
+    def project(x: Tensor) -> None:
+        x.clamp_(-0.25, 0.25)
+
+    step = FeatureStep(x, 0.5, project, scale)
+    for _ in range(2):
+        step.take(parts_of(torch.tensor([[1.0, -1.0]]).expand(3, 2).contiguous()))
+    torch.testing.assert_close(x, torch.tensor([[-0.25 if scale is None else -0.1, 0.25]]).expand(3, 2))
+
+
+@pytest.mark.parametrize("scale", [None, torch.tensor([1.0, 0.0])], ids=["plain", "scaled"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_gradient_that_is_not_finite_shows_in_the_norm(value: float, column: int, scale: Tensor | None) -> None:
+    gradient = torch.ones(3, 2)
+    gradient[1, column] = value
+    assert not FeatureStep(torch.zeros(3, 2), 0.5, scale=scale).take(parts_of(gradient)).isfinite()
 
 
 def test_it_is_torchs_own_adam() -> None:
@@ -53,84 +135,11 @@ def test_it_is_torchs_own_adam() -> None:
     torch.testing.assert_close(x, theirs.detach())
 
 
-def test_a_gradient_may_come_in_parts() -> None:
-    direct, narrow = torch.randn(5, 3, generator=rng(1)), torch.randn(5, 2, generator=rng(2))
-    weights = torch.randn(2, 3, generator=rng(3))
-    start = torch.randn(5, 3, generator=rng())
-    for gradient, dense in (
-        (RowGradient(direct, narrow, weights), direct + narrow @ weights),
-        (RowGradient(None, narrow, weights), narrow @ weights),
-        (RowGradient(None, None, None), torch.zeros(5, 3)),
-    ):
-        ours, expected = start.clone(), start.clone()
-        norm = FeatureStep(ours, 0.1).take(gradient)
-        FeatureStep(expected, 0.1).take(RowGradient(dense, None, None))
-        torch.testing.assert_close(ours, expected)
-        torch.testing.assert_close(norm, dense.norm())
-
-
-def test_blocks_of_rows_leave_no_trace_and_are_told_once_they_are_done() -> None:
-    x = torch.randn(LARGE, generator=rng())
-    gradient = torch.randn(LARGE, generator=rng(1))
-    expected = x - 0.1 * gradient / (gradient.abs() + 1e-8)  # the first step of Adam
-    blocks, original = [], x.clone()
-
-    def after(start: int, stop: int) -> None:
-        blocks.append((start, stop))
-        assert not torch.equal(x[start:stop], original[start:stop]) and torch.equal(x[stop:], original[stop:])
-
-    norm = FeatureStep(x, 0.1).take(RowGradient(gradient, None, None), after)
-    torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
-    assert float(norm) == pytest.approx(float(gradient.double().norm()), rel=1e-5)
-    assert len(blocks) > 3 and [start for start, _ in blocks[1:]] == [stop for _, stop in blocks[:-1]]
-    assert blocks[0][0] == 0 and blocks[-1][1] == LARGE[0]
-
-
-def test_features_are_brought_back_into_their_limits() -> None:
-    x = torch.zeros(3, 2)
-
-    def project(x: Tensor) -> None:
-        x.clamp_(-0.25, 0.25)
-
-    step = FeatureStep(x, 0.5, project)
-    step.take(RowGradient(torch.tensor([[1.0, -1.0]]).expand(3, 2).contiguous(), None, None))
-    assert x.tolist() == [[-0.25, 0.25]] * 3
-
-
-def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
-    gradient = torch.ones(3, 2)
-    gradient[1, 1] = torch.nan
-    assert FeatureStep(torch.zeros(3, 2), 0.5).take(RowGradient(gradient, None, None)).isnan()
-
-
 def test_features_that_want_a_gradient_may_take_a_step() -> None:
     x = torch.zeros(3, 2, requires_grad=True)
     FeatureStep(x, 0.5).take(RowGradient(torch.ones(3, 2), None, None))
     assert x.is_leaf and x.requires_grad
     torch.testing.assert_close(x.detach(), torch.full((3, 2), -0.5))
-
-
-# ---------------------------------------------------------------- features, with a scale for each column
-
-
-SCALE = torch.tensor([1e-3, 0.0, 0.7, 400.0], dtype=torch.float64)
-
-
-@devices
-@dtypes
-def test_scaled_steps_are_those_of_adam_on_v(dtype: torch.dtype, device: str) -> None:
-    """The slow way: V is there, X' = X + V diag(s), and V has a gradient of its own."""
-    start = torch.randn(5, 4, generator=rng(), dtype=torch.float64)
-    gradients = list(torch.randn(6, 5, 4, generator=rng(1), dtype=torch.float64))
-    x = start.clone().to(device, dtype)
-    step = FeatureStep(x, 0.1, scale=SCALE.to(device, dtype))
-    norms = [step.take(RowGradient(g.to(device, dtype), None, None)) for g in gradients]
-    v = adam_by_hand(torch.zeros(5, 4, dtype=torch.float64), [g * SCALE for g in gradients], 0.1)
-    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
-    torch.testing.assert_close(x.double().cpu(), start + v * SCALE, rtol=tolerance, atol=tolerance)
-    assert torch.equal(x[:, 1].cpu(), start[:, 1].to(dtype)), "the scale 0: bit for bit"
-    for norm, gradient in zip(norms, gradients, strict=True):
-        assert float(norm) == pytest.approx(float((gradient * SCALE).norm()), rel=1e-5)
 
 
 def test_a_scale_of_one_changes_nothing() -> None:
@@ -155,66 +164,6 @@ def test_a_small_gradient_in_small_units_is_not_lost_in_adams_epsilon() -> None:
         moved.append(x / unit)
     torch.testing.assert_close(moved[1], moved[0], rtol=1e-12, atol=0)
     torch.testing.assert_close(moved[2], moved[0], rtol=1e-12, atol=0)
-
-
-def test_a_scaled_gradient_may_come_in_parts_and_is_left_as_it_was() -> None:
-    direct, narrow = torch.randn(5, 4, generator=rng(1)), torch.randn(5, 2, generator=rng(2))
-    weights, scale = torch.randn(2, 4, generator=rng(3)), SCALE.float()
-    start = torch.randn(5, 4, generator=rng())
-    for gradient, dense in (
-        (RowGradient(direct, None, None), direct),
-        (RowGradient(direct, narrow, weights), direct + narrow @ weights),
-        (RowGradient(None, narrow, weights), narrow @ weights),
-        (RowGradient(None, None, None), torch.zeros(5, 4)),
-        (RowGradient(direct[:1].expand(5, 4), None, None), direct[:1].expand(5, 4)),
-    ):
-        before = [None if part is None else part.clone() for part in gradient]
-        ours = start.clone()
-        norm = FeatureStep(ours, 0.1, scale=scale).take(gradient)
-        v = adam_by_hand(torch.zeros(5, 4), [dense * scale], 0.1)
-        torch.testing.assert_close(ours, start + v * scale)
-        torch.testing.assert_close(norm, (dense * scale).norm())
-        for part, kept in zip(gradient, before, strict=True):
-            assert part is kept is None or torch.equal(part, kept)
-
-
-def test_scaled_blocks_leave_no_trace_and_have_their_final_values_when_they_are_told() -> None:
-    x, scale = torch.randn(LARGE, generator=rng()), torch.rand(LARGE[1], generator=rng(2))
-    gradients = torch.randn(2, *LARGE, generator=rng(1))
-    v = adam_by_hand(torch.zeros(LARGE), list(gradients * scale), 0.1)
-    expected, told = x + v * scale, torch.empty_like(x)
-    step = FeatureStep(x, 0.1, scale=scale)
-    assert step.change is not None and 3 * step.change.numel() < x.numel(), "only a block of it"
-
-    def after(start: int, stop: int) -> None:
-        told[start:stop] = x[start:stop]
-
-    for gradient in gradients:
-        step.take(RowGradient(gradient, None, None), after)
-    torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
-    assert torch.equal(told, x)
-
-
-def test_scaled_features_are_brought_back_into_their_limits() -> None:
-    """The limits are in the features' own units, and hold after the step."""
-    x, scale = torch.zeros(3, 2), torch.tensor([0.1, 10.0])
-
-    def project(x: Tensor) -> None:
-        x.clamp_(-0.25, 0.25)
-
-    step = FeatureStep(x, 0.5, project, scale)
-    for _ in range(2):
-        step.take(RowGradient(torch.ones(3, 2), None, None))
-    torch.testing.assert_close(x, torch.tensor([[-0.1, -0.25]]).expand(3, 2))
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@pytest.mark.parametrize("column", [0, 1])
-def test_a_scaled_gradient_that_is_not_finite_shows_in_the_norm(value: float, column: int) -> None:
-    gradient = torch.ones(3, 2)
-    gradient[1, column] = value
-    step = FeatureStep(torch.zeros(3, 2), 0.5, scale=torch.tensor([1.0, 0.0]))
-    assert not step.take(RowGradient(gradient, None, None)).isfinite()
 
 
 # ---------------------------------------------------------------- edge variables

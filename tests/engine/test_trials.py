@@ -16,11 +16,11 @@ from support.sparse_patterns import devices
 from support.tiny import (
     Agreement,
     ClampsFirst,
+    OfEmbedding,
     ScalesAfterwards,
     Smoothness,
     SmoothnessIfAny,
     Tiny,
-    embedded,
     tiny_graph,
 )
 
@@ -47,16 +47,6 @@ def test_a_loss_nobody_has_seen_can_share(weighted: bool, device: str) -> None:
     assert why_not(Agreement(), weighted=weighted, device=device) is None
 
 
-class Function:
-    """A surrogate made of a function ``(z, data) -> loss``."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def terms(self, model: Tiny, data: Data, generator: torch.Generator | None = None) -> dict[str, Any]:
-        return {"loss": self.function(embedded(model, data)[0], data)}
-
-
 def of_ordinary_features(data: Data) -> bool:
     return as_tensor(data.x) is data.x
 
@@ -73,7 +63,7 @@ GOOD = {
 
 @pytest.mark.parametrize("function", GOOD.values(), ids=GOOD)
 def test_what_can_be_shared(function: Any) -> None:
-    assert why_not(Function(function)) is None
+    assert why_not(OfEmbedding(function)) is None
 
 
 BAD = {
@@ -97,7 +87,7 @@ def _nothing(weight: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("function", "reason"), BAD.values(), ids=BAD)
 def test_what_differs_is_named(function: Any, reason: str) -> None:
-    message = why_not(Function(function))
+    message = why_not(OfEmbedding(function))
     assert message is not None and reason in message
 
 
@@ -114,7 +104,7 @@ def test_a_loss_that_writes_into_the_features_cannot_share(surrogate: Any) -> No
 
 def test_a_loss_that_does_not_work_at_all_says_so_itself() -> None:
     with pytest.raises(ZeroDivisionError):
-        why_not(Function(lambda z, data: 1 / 0))
+        why_not(OfEmbedding(lambda z, data: 1 / 0))
 
 
 @devices
@@ -133,4 +123,4 @@ def test_both_ways_have_the_same_random_numbers(device: str) -> None:
 
 def test_gradients_are_computed_whatever_the_caller_has_switched_off() -> None:
     with torch.no_grad():
-        assert why_not(Function(lambda z, data: z.square().mean() if z.requires_grad else 1 / 0)) is None
+        assert why_not(OfEmbedding(lambda z, data: z.square().mean() if z.requires_grad else 1 / 0)) is None

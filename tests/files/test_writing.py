@@ -16,7 +16,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmend import GraphMendError
-from graphmend.files.files import check_folder, check_target, escaped, write_atomically, write_text
+from graphmend.files.files import _machine, check_folder, check_target, escaped, write_atomically, write_text
 from graphmend.files.graph_files import save_graph
 from support.processes import start_python
 
@@ -131,7 +131,7 @@ def test_a_file_system_that_is_read_only() -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from graphmend.files.files import write_atomically
+from graphmend.files.files import _machine, write_atomically
 
 def killed(temporary):
     temporary.write_text("half")
@@ -175,6 +175,27 @@ def test_only_what_nobody_writes_any_more_is_removed(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (0, time.time() - 25 * 3600))
     write_text(path, "newest")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["a.txt", *foreign])
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="needs process numbers of containers' own")
+def test_containers_of_one_name_do_not_remove_what_the_other_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that writes exists, but the other container does not see it."""
+    path = tmp_path / "a.txt"
+
+    def meanwhile(temporary: Path) -> None:
+        temporary.write_text("ours")
+        monkeypatch.setattr(Path, "readlink", lambda path: Path("pid:[1]"))
+        monkeypatch.setattr("psutil.pid_exists", lambda pid: False)
+        _machine.cache_clear()
+        write_text(path, "theirs")
+
+    try:
+        write_atomically(path, meanwhile)
+    finally:
+        _machine.cache_clear()
+    assert path.read_text() == "ours" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -31,6 +31,7 @@ from graphmend.lab.data import SHIFTS, Splits
 from graphmend.lab.training import TRAINERS
 from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
+from graphmend.results.results import Results
 from graphmend.results.scores import METRICS, score
 from graphmend.surrogates import SURROGATES, Moments, Supervised
 from graphmend.transforms import VIEWS
@@ -126,6 +127,8 @@ def _mend(scene: Scene) -> object:
     if rng.random() < 0.5 and isinstance(model, nn.Module) and "card" not in options:
         options["source"] = sound_graph(rng, plain=True)
     result = mend(model, data, adapter, **options)
+    if isinstance(result, Results):  # of a batch: one for each of its graphs
+        return result.data
     _check_result(rng, result, data)
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import random
@@ -11,58 +12,23 @@ from typing import Any
 import numpy as np
 import torch
 
-VALUES: dict[str, Callable[[], Any]] = {
-    "None": lambda: None,
-    "text": lambda: "x",
-    "empty text": lambda: "",
-    "True": lambda: True,
-    "False": lambda: False,
-    "-1": lambda: -1,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "2": lambda: 2,
-    "0.5": lambda: 0.5,
-    "1.5": lambda: 1.5,
-    "-0.1": lambda: -0.1,
-    "tiny": lambda: 1e-300,
-    "NaN": lambda: math.nan,
-    "infinity": lambda: math.inf,
-    "complex": lambda: 1j,
-    "NumPy integer": lambda: np.int64(2),
-    "NumPy float": lambda: np.float32(0.5),
-    "NumPy NaN": lambda: np.float64("nan"),
-    "NumPy bool": lambda: np.True_,
-    "NumPy array": lambda: np.ones(3),
-    "tensor 1.0": lambda: torch.tensor(1.0),
-    "tensor of three": lambda: torch.tensor([1.0, 2.0, 3.0]),
-    "empty tensor": lambda: torch.empty(0),
-    "boolean tensor": lambda: torch.ones(5, dtype=torch.bool),
-    "list": lambda: [],
-    "list of text": lambda: ["x"],
-    "dictionary": lambda: {},
-    "object": object,
-    "type": lambda: int,
-    "bytes": lambda: b"x",
-}
-HUGE: dict[str, Callable[[], Any]] = {
-    "10**9": lambda: 10**9,
-    "10**30": lambda: 10**30,
-    "-10**30": lambda: -(10**30),
-    "1e300": lambda: 1e300,
-    "10**400": lambda: 10**400,
-}
-SEEDS: dict[str, Callable[[], Any]] = {
-    "True": lambda: True,
-    "-1": lambda: -1,
-    "2**32": lambda: 2**32,
-    "2**63 - 1": lambda: 2**63 - 1,
-    "2**63": lambda: 2**63,
-    "2**64": lambda: 2**64,
-    "NumPy integer": lambda: np.int64(3),
-    "1.0": lambda: 1.0,
-    "None": lambda: None,
-    "text": lambda: "0",
-}
+from graphmend.errors import shown
+
+
+class Thing:
+    """Something of somebody's own."""
+
+    def __repr__(self) -> str:
+        return "a thing"
+
+
+VALUES: tuple[Any, ...] = (
+    *(None, "x", "", True, False, -1, 0, 1, 2, 0.5, 1.5, -0.1, 1e-300, math.nan, math.inf, 1j, b"x", int),
+    *(np.int64(2), np.float32(0.5), np.float64("nan"), np.True_, np.ones(3), [], ["x"], {}, Thing()),
+    *(torch.tensor(1.0), torch.tensor([1.0, 2.0, 3.0]), torch.empty(0), torch.ones(5, dtype=torch.bool)),
+)
+HUGE: tuple[Any, ...] = (10**9, 10**30, -(10**30), 1e300, 10**400)
+SEEDS: tuple[Any, ...] = (True, -1, 2**32, 2**63 - 1, 2**63, 2**64, np.int64(3), 1.0, None, "0")
 COSTLY = ("steps", "epochs", "samples", "length", "layers", "hops", "iterations", "rounds", "repeats", "halves")
 """Parts of the names of numbers that cost time in proportion: whoever asks for a billion steps has to wait for them."""
 CHEAP: dict[str, int] = {"steps": 2, "epochs": 2, "num_samples": 2}
@@ -81,15 +47,14 @@ def is_costly(name: str) -> bool:
 
 
 def odd_value(rng: random.Random, name: str = "") -> tuple[str, Any]:
-    """A value with what to call it, for an argument of this name."""
+    """A value of its own with what to call it, for an argument of this name."""
+    pool = VALUES if is_costly(name) else (*VALUES, *HUGE)
     if name == "seed" or name.endswith("_seed"):
-        kind = rng.choice(list(SEEDS))
-        return kind, SEEDS[kind]()
-    pool = VALUES if is_costly(name) else {**VALUES, **HUGE}
+        pool = SEEDS
     if name == "callback":  # what a function of the caller's own does is for the caller to see
-        pool = {kind: make for kind, make in pool.items() if not callable(make())}
-    kind = rng.choice(list(pool))
-    return kind, pool[kind]()
+        pool = tuple(value for value in pool if not callable(value))
+    value = copy.deepcopy(rng.choice(pool))
+    return shown(value, 30), value
 
 
 def arguments(

@@ -82,6 +82,8 @@ budgets = st.one_of(
 
 @settings(max_examples=1000)
 @example([0.3] * 10, 1.0, torch.float32)
+@example([1.0] * 10, 9.0, torch.float32)
+@example([7.0] * 10, 2.5, torch.float64)
 @example([1e30] * 7, 2.5, torch.float32)
 @example([1e30, -1e30, 1e30, 0.5], 1.0, torch.float64)
 @example([0.9, 0.8, 0.7], 0.0, torch.float64)
@@ -92,30 +94,10 @@ def test_equals_the_exact_projection(values: Vector, budget: float, dtype: torch
     assert_projected(torch.tensor(values, dtype=dtype), budget)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("value", [0.3, 1.0, 7.0, 1e30])
-@pytest.mark.parametrize("budget", [0, 1, 2.5, 8, 9, 10, 11])
-def test_equal_values_share_the_budget(value: float, budget: float, dtype: torch.dtype) -> None:
-    out = project(torch.full((10,), value, dtype=dtype), budget)
-    share = min(value, 1.0, budget / 10)
-    torch.testing.assert_close(out, torch.full((10,), share, dtype=dtype), rtol=0, atol=1e-6)
-
-
 def test_what_is_within_the_budget_is_only_clipped() -> None:
     p = torch.tensor([-0.5, 0.25, 3.0, 0.5])
     assert torch.equal(project(p, 2), torch.tensor([0.0, 0.25, 1.0, 0.5]))
     assert torch.equal(project(p, 4), torch.tensor([0.0, 0.25, 1.0, 0.5]))
-
-
-def test_it_is_the_nearest_point() -> None:
-    """Not only feasible: no random feasible point is nearer."""
-    generator = rng(3)
-    p = torch.randn(12, generator=generator, dtype=torch.float64) + 0.5
-    best = (project(p, 2.0) - p).square().sum()
-    for _ in range(300):
-        other = torch.rand(12, generator=generator, dtype=torch.float64)
-        other = other * min(1.0, 2.0 / float(other.sum()))
-        assert (other - p).square().sum() >= best - 1e-12
 
 
 def test_no_candidates() -> None:

@@ -380,16 +380,6 @@ def test_samples_respect_the_budget_differ_and_repeat_with_the_generator() -> No
     assert int((counts > 0).sum()) > flips.num_candidates // 2  # not always the first ones
 
 
-def test_samples_are_bernoulli() -> None:
-    flips = make(undirected(N), 1000)
-    flips.p.copy_(torch.linspace(0, 1, flips.num_candidates))
-    state = torch.get_rng_state()
-    samples = torch.stack([chosen for name, chosen in flips.discrete(3000, rng()) if name.startswith("sample")])
-    assert torch.equal(torch.get_rng_state(), state)
-    assert (samples.double().mean(0) - flips.p).abs().max() < 0.04
-    assert not samples[:, 0].any() and samples[:, -1].all()
-
-
 @settings(max_examples=150)
 @given(
     seed=st.integers(0, 10_000),

@@ -177,57 +177,6 @@ def test_good_limits() -> None:
     Limits(binary=mask(COLUMNS), minimum=0.5, non_negative=mask(COLUMNS), maximum=-0.0 + 0.5).check(data)
 
 
-# ---------------------------------------------------------------- through GTrans
-
-
-def mend(limits: Limits | None, data: Data, **options: Any) -> Data:
-    torch.manual_seed(0)
-    options = {"steps": 10, "lr_feature": 0.3, "lr_edge": 0.9, "budget": 1.0} | options
-    result = GTrans(**options)(GCN(COLUMNS, 8, 3), data, limits=limits)
-    assert result.reason is None
-    return result.data
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_mended_graph_keeps_to_its_limits(dtype: torch.dtype) -> None:
-    data = graph(dtype)
-    torch.manual_seed(0)
-    model = GCN(COLUMNS, 8, 3).to(dtype)
-    limits = Limits(
-        frozen_nodes=mask(N, 0, 5),
-        frozen_columns=mask(COLUMNS, 3),
-        minimum=torch.tensor([-0.25, -torch.inf, 0.0, -9.0]),
-        maximum=torch.tensor([0.5, torch.inf, 1.0, 9.0]),
-        binary=mask(COLUMNS, 2),
-        non_negative=mask(COLUMNS, 1),
-    )
-    x = GTrans(steps=12, lr_feature=0.3)(model, data, limits=limits).data.x
-    assert x.dtype == dtype
-    assert torch.equal(bits(x[[0, 5]]), bits(data.x[[0, 5]])) and torch.equal(bits(x[:, 3]), bits(data.x[:, 3]))
-    free = x[[i for i in range(N) if i not in (0, 5)]]
-    assert free[:, 0].min() >= -0.25 and free[:, 0].max() <= 0.5 and free[:, 1].min() >= 0
-    assert set(free[:, 2].tolist()) <= {0.0, 1.0}
-    unlimited = GTrans(steps=12, lr_feature=0.3)(model, data).data.x
-    assert (bits(unlimited) != bits(data.x)).all()  # so that each limit above had something to hold back
-
-
-def test_frozen_edges_stay() -> None:
-    data = graph()
-    free = set(zip(*mend(None, data, num_samples=20).edge_index.tolist(), strict=True))
-    stored = list(zip(*data.edge_index.tolist(), strict=True))
-    gone = [e for e, pair in enumerate(stored) if pair not in free]
-    assert gone  # some edges go when they may
-    kept = mask(len(stored), *gone[: len(gone) // 2])
-    mended = set(zip(*mend(Limits(frozen_edges=kept), data, num_samples=20).edge_index.tolist(), strict=True))
-    assert all(stored[e] in mended for e in gone[: len(gone) // 2])
-
-
-def test_with_all_edges_frozen_features_are_still_mended() -> None:
-    data = graph()
-    mended = mend(Limits(frozen_edges=torch.ones(data.edge_index.size(1), dtype=torch.bool)), data)
-    assert torch.equal(mended.edge_index, data.edge_index) and not torch.equal(mended.x, data.x)
-
-
 def test_which_edges_may_change() -> None:
     """A self-loop never; an undirected edge is frozen by a mark on either direction."""
     edge_index = torch.tensor([[0, 1, 1, 2, 3, 2, 4], [1, 0, 2, 1, 3, 4, 0]])

@@ -29,6 +29,7 @@ from torch_geometric.nn.aggr import SumAggregation
 
 from graphmend.errors import GraphMendError, UnsupportedLayerError
 from graphmend.model.convs.registry import CONVOLUTIONS, weighted_forward, why_unsupported
+from support.sparse_patterns import devices, dtypes
 
 IN, OUT, ATTR = 4, 3, 2
 
@@ -90,12 +91,7 @@ CASES = {
 }
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 loops = pytest.mark.parametrize("with_loops", [False, True], ids=["no-loops", "loops"])
-devices = pytest.mark.parametrize(
-    "device",
-    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"))],
-)
 
 
 class Graph(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch_geometric.utils import degree
 
 from graphmend import FrozenGNN, GraphMendError, GTrans, UnsupportedLayerError
 from graphmend.lab.backbones import GCN as OwnGCN
+from graphmend.model.comparing import is_close
 from graphmend.model.edge_weights import filtered, hooked, native, patched
 from graphmend.surrogates import Contrastive
 from graphmend.transforms import DropEdge
@@ -28,6 +30,7 @@ from support.sample_models import (
     Custom,
     DenseWeights,
     GPRProp,
+    Ignoring,
     N,
     PredictThenPropagate,
     TakesData,
@@ -153,18 +156,6 @@ def test_edges_have_exact_weights(make: Callable[[], nn.Module], way: Callable[.
         torch.testing.assert_close(z, frozen.embed(x, part.edge_index), **tolerance)
 
 
-class Ignoring(nn.Module):
-    """Accepts edge weights and does nothing with them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(IN, HID), nn.Linear(HID, OUT)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
-        x = self.a(x).relu()
-        return self.b(x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))
-
-
 @pytest.mark.parametrize("edges", [None, 2, 1])
 def test_weights_that_are_accepted_and_ignored_are_not_trusted(edges: int | None) -> None:
     data = make_graph(loops=False)
@@ -219,7 +210,7 @@ def test_layers_without_edge_weights_are_named_and_features_still_work(
     with pytest.raises(
         UnsupportedLayerError, match=f"edges cannot be learned through {named}.*edge_steps=0 still works"
     ):
-        GTrans(steps=5)(model, data)
+        GTrans(steps=5, feature_steps=0)(model, data)
     keep = torch.arange(data.edge_index.size(1)) % 2 == 0
     with FrozenGNN(model, data) as frozen:
         part = frozen(data.x, data.edge_index, keep.float())
@@ -227,8 +218,11 @@ def test_layers_without_edge_weights_are_named_and_features_still_work(
         assert not torch.equal(part, frozen.predict(data))
         with pytest.raises(UnsupportedLayerError, match="edge_steps=0 still works"):
             frozen(data.x, data.edge_index, 0.5 * keep.float())
-    result = GTrans(Contrastive(DropEdge(0.5)), steps=3, edge_steps=0)(model, data)
+    adapter = GTrans(Contrastive(DropEdge(0.5)), steps=3)
+    result, features = adapter(model, data), replace(adapter, edge_steps=0)(model, data)
     assert result.reason is None and result.patch.num_rows > 0 and len(result.history) == 3
+    assert torch.equal(result.data.x, features.data.x) and torch.equal(result.logits, features.logits)
+    assert "edges" in result.engine.reasons and "edges" not in features.engine.reasons
 
 
 @pytest.mark.parametrize("make", [lambda: TwoConvs(pyg.GCNConv), lambda: TwoConvs(Custom), UNSUPPORTED["PNA"][0]])
@@ -295,7 +289,7 @@ def test_added_edges_need_attributes_somebody_knows() -> None:
     longer = torch.cat([data.edge_index, new], 1)
     with FrozenGNN(seeded(ByWeight), data) as frozen, torch.no_grad():
         weight = torch.cat([data.edge_weight, torch.ones(2)])
-        assert torch.equal(frozen(data.x, longer), frozen.model.both(data.x, longer, weight))
+        assert is_close(frozen(data.x, longer), frozen.model.both(data.x, longer, weight))
     data = make_graph(edge_attr=edge_values(4))
     with FrozenGNN(seeded(GINE), data) as frozen, pytest.raises(GraphMendError, match=r"edge_attr \(4 values each\)"):
         frozen(data.x, longer)

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from graphmend import FrozenGNN, GTrans, UnsupportedLayerError, mend
 from graphmend.model.edge_weights import filtered, patched
-from support.sample_models import HID, IN, OUT, Custom, TwoConvs, basic, make_graph, seeded
+from support.sample_models import HID, IN, OUT, Custom, Ignoring, TwoConvs, basic, make_graph, seeded
 from support.untouched import assert_same, generator_states, snapshot
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -63,15 +63,6 @@ def test_features_and_edges_are_mended_under_autocast(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*HALVES, None], ids=str)
 def test_half_precision_does_not_excuse_a_layer_that_ignores_its_weights(dtype: torch.dtype | None) -> None:
-    class Ignoring(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(IN, HID), nn.Linear(HID, OUT)
-
-        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
-            h = self.a(x).relu()
-            return self.b(h + torch.zeros_like(h).index_add(0, edge_index[1], h[edge_index[0]]))
-
     model, data = seeded(Ignoring, dtype or torch.float32), make_graph(dtype or torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None), FrozenGNN(model, data) as frozen:
         assert frozen.way is filtered
@@ -128,6 +119,6 @@ def test_a_model_whose_edges_drop_at_random_is_refused_edges_for_that_reason() -
 
     for random in (model, seeded(Hidden)):
         with pytest.raises(UnsupportedLayerError, match="gives different outputs on the same graph, as with dropout"):
-            GTrans()(random, data)
+            GTrans(feature_steps=0)(random, data)
         result = GTrans(steps=3, edge_steps=0, lr_feature=1e-4)(random, data)
         assert result.patch.num_rows > 0 or "worse by the surrogate loss" in str(result.reason)

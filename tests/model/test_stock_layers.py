@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -176,9 +177,10 @@ def test_a_refusal_names_the_layer_and_features_are_mended(name: str) -> None:
     make, call, reason = STAYS[name]
     model, data = model_of(make, call), make_graph(torch.float64)
     with pytest.raises(UnsupportedLayerError, match=rf"through layer.* \({reason}.*\); edge_steps=0 still works$"):
-        GTrans()(model, data)
-    result = GTrans(edge_steps=0, steps=2)(model, data)
+        GTrans(feature_steps=0)(model, data)
+    result = GTrans(steps=2)(model, data)
     assert result.reason is None and result.patch.num_rows > 0
+    assert re.search(rf"^features only: .*through layer.* \({reason}", result.engine.reasons["edges"])
 
 
 def test_a_layers_own_weights_count_beside_the_presence_of_an_edge() -> None:

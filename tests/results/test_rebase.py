@@ -16,8 +16,7 @@ from graphmend import GTrans, mend
 from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.patch import Patch
-from graphmend.results.rebase import rebase
+from graphmend.results.patch import Patch, rebase
 from support.graphs import labelled, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -83,6 +83,15 @@ def assert_close_results(a: Adaptation, b: Adaptation, tolerance: float = 1e-6) 
     assert torch.equal(a.data.edge_index, b.data.edge_index)
 
 
+def assert_goes_there_and_back(result: Adaptation, data: Data) -> None:
+    """The one patch leads from the caller's graph to the result and back, bit for bit."""
+    applied, reverted = result.patch.apply(data), result.patch.revert(result.data)
+    assert list(applied.keys()) == list(result.data.keys()) and list(reverted.keys()) == list(data.keys())
+    for name, value in data.to_dict().items():
+        assert torch.equal(applied[name], result.data[name]), name
+        assert torch.equal(reverted[name], value), name
+
+
 class PerStep:
     """What a loss noted last, once per step when used as the callback; trial runs of the loss do not count."""
 

@@ -52,6 +52,12 @@ def pairs(edge_index: Tensor) -> set[tuple[int, int]]:
     return {(i, j) for i, j in edge_index.t().tolist() if i <= j}
 
 
+def homophily(graph: Data) -> float:
+    """The share of edges between nodes of one class."""
+    source, target = graph.edge_index
+    return float((graph.y[source] == graph.y[target]).float().mean())
+
+
 def dense(edge_index: Tensor, n: int, weight: Tensor | None = None) -> Tensor:
     """``A[target, source]`` in float64; repeated edges add up, gradients flow to the weights."""
     weight = torch.ones(edge_index.size(1)) if weight is None else weight

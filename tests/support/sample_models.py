@@ -326,3 +326,15 @@ class GINE(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Any:
         return self.b(self.a(x, edge_index, edge_attr).relu(), edge_index, edge_attr)
+
+
+class Ignoring(nn.Module):
+    """Accepts edge weights and does nothing with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(IN, HID), nn.Linear(HID, OUT)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
+        x = self.a(x).relu()
+        return self.b(x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))

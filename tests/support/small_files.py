@@ -1,4 +1,4 @@
-"""A graph of five nodes and a model for it, as files."""
+"""A graph of five nodes and a model for it, as files; and ten papers with their citations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from torch_geometric.data import Data
 
 from graphmend.files.graph_files import save_graph
 from graphmend.lab.backbones import GCN, save_model
+
+YEARS = [2010, 2011, 2013, 2014, 2016, 2017, 2018, 2019, 2020, 2005]
+EDGES = [(1, 0), (2, 0), (2, 1), (3, 2), (4, 0), (4, 3), (5, 4), (6, 0), (7, 6), (8, 7), (8, 0), (0, 9), (1, 2)]
 
 
 def small_graph(path: Path, *, tested: bool = False, **more: Any) -> Path:

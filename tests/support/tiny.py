@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -38,6 +41,16 @@ def tiny_graph(device: str = "cpu") -> Data:
 
 def embedded(model: Tiny, *graphs: Data) -> list[Tensor]:
     return [model.embed(graph.x, graph.edge_index, graph.edge_weight) for graph in graphs]
+
+
+class OfEmbedding:
+    """A loss that is a function ``(z, data) -> anything``."""
+
+    def __init__(self, function: Callable[[Tensor, Data], Any]) -> None:
+        self.function = function
+
+    def terms(self, model: Tiny, data: Data, generator: torch.Generator | None = None) -> dict[str, Any]:
+        return {"loss": self.function(embedded(model, data)[0], data)}
 
 
 class Agreement:

@@ -73,6 +73,25 @@ def test_other_workers_get_what_they_need_and_send_back_what_they_write(folder: 
     assert files == ["in/a", "in/b", "out/a", "out/b"] and (folder / "out" / "b").read_text() == "TEXT B"
 
 
+@dataclass
+class Lying(Elsewhere):
+    """Workers that send a file under any name they like."""
+
+    name: str = ""
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R | Lost[T]]:
+        for answer in super().__call__(function, items):
+            answer.files[self.name] = b"theirs"  # type: ignore[union-attr]
+            yield answer
+
+
+@pytest.mark.parametrize("name", ["../stolen", "/tmp/graphmend-stolen", "out/../../stolen", ""])
+def test_what_comes_back_stays_in_the_folder(name: str, folder: Path) -> None:
+    with pytest.raises(GraphMendError, match="leads out of"):
+        copy_with(Lying(hidden=folder, name=name), folder)
+    assert not (folder.parent / "stolen").exists() and not Path("/tmp/graphmend-stolen").exists()
+
+
 def test_an_item_whose_worker_died_comes_back(folder: Path) -> None:
     assert copy_with(Elsewhere(dies_at="a"), folder) == [Lost("a", "no memory", True), folder.name]
     assert not (folder / "out" / "a").exists()

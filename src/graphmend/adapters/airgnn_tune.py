@@ -30,7 +30,7 @@ class AirGNNTune(Adapter):
 
     Args:
         mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
-        values: The values of :math:`\lambda` to try, each in [0, 1).
+        values: The values of ``lam`` to try, each in [0, 1).
     """
 
     mask: Tensor | None = None
@@ -38,6 +38,8 @@ class AirGNNTune(Adapter):
 
     changes_model = True
     tasks = ("classes",)
+    uses_card = False
+    needs = "the backbone airgnn, and labels of some nodes"
 
     def __post_init__(self) -> None:
         check_fields(self, real_numbers, "values", low=0, below=1)
@@ -53,12 +55,13 @@ class AirGNNTune(Adapter):
             "train graphmend.lab.backbones.AirGNN, or use GTrans for any model",
         )
         scores = {value: self._score(case, layers, value, nodes, labels) for value in self.values}
-        _set(layers, max(scores, key=scores.__getitem__))
-        return Proposal()
+        best = max(scores, key=scores.__getitem__)
+        _set(layers, best)
+        return Proposal(sentence=f"lam = {best:g} predicts {scores[best]:.1%} of the labelled nodes right")
 
     def _score(self, case: Case, layers: list[nn.Module], value: float, nodes: Tensor, labels: Tensor) -> float:
         _set(layers, value)
-        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager") as frozen:
+        with FrozenGNN(case.model, case.data, seed=case.seed, mode="eager", output=case.output) as frozen:
             return accuracy(frozen.predict(case.data), nodes, labels)
 
 

@@ -42,6 +42,8 @@ class Align(Adapter):
         strength: How far to go: 1 aligns fully, 0.5 half way.
     """
 
+    needs = "a source card, or batch normalisation behind the first layer"
+
     strength: float = 1.0
 
     def __post_init__(self) -> None:
@@ -54,7 +56,9 @@ class Align(Adapter):
         change = alignment(
             lambda x: frozen.first_layer(x, data.edge_index), LinearMaps(data.x), frozen.first_map, target
         )
-        return Proposal(case.within_limits(change.added_to(data.x, self.strength)))
+        moments = "a batch normalisation" if case.card is None else "the source card"
+        sentence = f"the first layer is moved to the moments that {moments} has of training"
+        return Proposal(case.within_limits(change.added_to(data.x, self.strength)), sentence=sentence)
 
 
 @torch.no_grad()

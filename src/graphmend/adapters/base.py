@@ -8,6 +8,7 @@ adds that it can be called by itself, and ``>>``.
 from __future__ import annotations
 
 import copy
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from graphmend.results.proposal import Proposal
 from graphmend.results.verdict import Verdict
 
 __all__ = ["Adapter", "Sequence", "call", "check_adapter"]
+
+_LOG = logging.getLogger(__name__)
 
 
 def call(
@@ -55,6 +58,8 @@ def _attempt(adapter: AdapterContract, case: Case) -> Proposal | Stopped:
         except Stopped as earlier:
             return earlier
         return stopped
+    if proposal.sentence and proposal.verdict is None:
+        _LOG.debug("%s: %s", type(adapter).__name__, proposal.sentence)
     return proposal
 
 
@@ -89,6 +94,8 @@ class _Called:
             options["card"] = case.card
         if case.named_task is not None:
             options["task"] = case.named_task
+        if case.output is not None:
+            options["output"] = case.output
         result = self.function(case.original, case.data, **options)
         name = getattr(self.function, "__name__", type(self.function).__name__)
         require(
@@ -105,6 +112,8 @@ class Adapter(ABC):
     """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``."""
 
     changes_model: ClassVar[bool] = False  #: whether ``propose`` is given a copy of the model to change
+    uses_card: ClassVar[bool] = True  #: whether it looks at a source card
+    needs: ClassVar[str] = ""  #: what it needs beyond a model and a graph, as part of a sentence
     fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
@@ -125,8 +134,9 @@ class Adapter(ABC):
             data: The test graph. Labels are read only by a surrogate that was given a label mask.
             options: ``limits`` (what may not change), ``seed`` (of everything random), ``progress`` (show a progress
                 bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes the plain way, without
-                sharing, stacking or recording anything; the results are the same to float rounding), ``card`` (what
-                the model saw when it was trained, from :func:`graphmend.card`) and ``task`` (what the model's rows
+                sharing, stacking or recording anything; the results are the same to float rounding), ``card`` (what the
+                model saw when it was trained, from :func:`graphmend.card`), ``output`` (which part of what the model
+                returns has the scores: a name such as ``"logits"``, or a position) and ``task`` (what the model's rows
                 are: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, where that cannot be told).
 
         Returns:

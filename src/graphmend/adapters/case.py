@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from os import PathLike
 from typing import Self, TypedDict
 
 import torch
@@ -34,7 +35,7 @@ from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.graph.tasks import check_task, task_of
 from graphmend.model import FrozenGNN
-from graphmend.model.call import is_encoder
+from graphmend.model.call import Output, is_encoder
 from graphmend.model.restore import private, untouched_rng
 from graphmend.outputs import TASKS, Task
 from graphmend.results.adaptation import Adaptation
@@ -44,7 +45,7 @@ from graphmend.results.patch import Patch
 from graphmend.results.proposal import Proposal
 from graphmend.surrogates.base import Surrogate
 
-__all__ = ["Case", "Needs", "Options", "finish", "prepare"]
+__all__ = ["Case", "Needs", "Options", "check_options", "finish", "prepare"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ class Options(TypedDict, total=False):
     progress: bool
     callback: Callable[[Step], None] | None
     mode: str
-    card: SourceCard | None
+    card: SourceCard | str | PathLike[str] | None
+    output: Output
     task: str | None
 
 
@@ -110,7 +112,8 @@ class Case:
         filling: What was missing and is filled, if something was.
         embedding: Name of the module whose output is Z, if one was named.
         progress: Whether to show a progress bar.
-        named_task: The task that the caller named, or the card's.
+        output: Which part of what the model returns has the scores.
+        named_task: The task that the caller named.
     """
 
     original: nn.Module
@@ -124,6 +127,7 @@ class Case:
     filling: Filling | None = None
     embedding: str | None = None
     progress: bool = False
+    output: Output = None
     named_task: str | None = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
     changed: nn.Module | None = None  #: a copy of the model, for adapters that change it
@@ -225,7 +229,23 @@ class Case:
     def freeze(self, model: nn.Module, *, uses_card: bool = False) -> FrozenGNN:
         """A model, frozen for this graph; with the card, its first layer and its embedding are those of the card."""
         taps = self.card.taps if uses_card and self.card is not None else None
-        return FrozenGNN(model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps)
+        return FrozenGNN(
+            model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps, output=self.output
+        )
+
+
+def check_options(options: Options) -> None:
+    """Raise unless those options that can be judged without a graph are what :func:`prepare` takes."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"mend() got an unexpected keyword argument {name!r}")
+    limits, callback = options.get("limits"), options.get("callback")
+    is_limits = limits is None or isinstance(limits, Limits)
+    require(is_limits, f"limits must be a graphmend.Limits (got {type(limits).__name__})")
+    seed_number("seed", options.get("seed", 0))
+    one_of("mode", options.get("mode", "auto"), MODES)
+    switch("progress", options.get("progress", False))
+    check_task(options.get("task"))
+    require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
 
 
 @contextmanager
@@ -239,7 +259,8 @@ def prepare(
     progress: bool = False,
     callback: Callable[[Step], None] | None = None,
     mode: str = "auto",
-    card: SourceCard | None = None,
+    card: SourceCard | str | PathLike[str] | None = None,
+    output: Output = None,
     task: str | None = None,
 ) -> Iterator[Case]:
     """Check everything, copy what has to be copied, and freeze the model; arguments as in :func:`graphmend.mend`.
@@ -251,14 +272,10 @@ def prepare(
     if has_missing:
         _require_filling(data.x, needs)
     refuse_sampled(data)
-    limits = Limits() if limits is None else limits
-    require(isinstance(limits, Limits), f"limits must be a graphmend.Limits (got {type(limits).__name__})")
+    given: Options = {"limits": limits, "seed": seed, "progress": progress, "callback": callback, "mode": mode}
+    check_options({**given, "task": task})
+    limits, seed = Limits() if limits is None else limits, int(seed)
     limits.check(data)
-    seed = seed_number("seed", seed)
-    one_of("mode", mode, MODES)
-    switch("progress", progress)
-    task = check_task(task)
-    require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
     with unchanged(model):
         card = None if card is None else _fitting(card, model, data, needs, task)
         device = data.x.device
@@ -269,10 +286,16 @@ def prepare(
         generator = torch.Generator(device=device).manual_seed(seed)
         history = History(device, callback, progress)
         embedding = needs.embedding if card is None else card.embedding
+        output = _chosen_output(output, card)
         with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
-            case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress, task)
+            known = "no source card" if card is None else f"a source card of {card.nodes} nodes"
+            sizes = data.x.size(0), data.edge_index.size(1)
+            _LOG.debug("%s: %d nodes, %d edge entries, %s", needs.name, *sizes, known)
+            settings = (seed, generator, history, mode, card, filling, embedding, progress, output, task)
+            case = Case(model, data, limits, *settings)
             if needs.changes_model:
-                with case.freeze(model) as frozen:  # it runs on this graph, so a copy of it can be changed
+                with case.freeze(model) as frozen:
+                    _LOG.debug("%s: the model runs on this graph, so a copy of it can be changed", needs.name)
                     case.require_served(needs, partial(frozen.predict, data))
                 case.changed = _copied(model, needs)
                 with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
@@ -295,11 +318,14 @@ def finish(case: Case, proposal: Proposal | Stopped, needs: Needs) -> Adaptation
     with case.freeze(model) if case.frozen is None else nullcontext(case.frozen) as frozen:
         if isinstance(proposal, Proposal):
             try:
-                return _changed(case, frozen, proposal, needs)
+                result = _changed(case, frozen, proposal, needs)
+                if _LOG.isEnabledFor(logging.INFO):
+                    _LOG.info("%s: %s: %s", needs.name, result.decision, result.sentence)
+                return result
             except Stopped as stopped:
                 proposal = stopped
         reason = str(proposal) if case.filling is None else f"{proposal}; only {case.filling.sentence}"
-        _LOG.warning("the graph is left as it was: %s", reason)
+        _LOG.warning("%s: the graph is left as it was: %s", needs.name, reason)
         return _changed(case, frozen, Proposal(), needs, reason=reason)
 
 
@@ -336,7 +362,7 @@ def _changed(case: Case, frozen: FrozenGNN, proposal: Proposal, needs: Needs, re
         engine=proposal.engine,
         verdict=proposal.verdict,
         alternative=_alternative(case, frozen, proposal.alternative),
-        rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode),
+        rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode, case.output),
         filled=filled,
         task=case.task(logits),
     )
@@ -359,9 +385,11 @@ def _alternative(case: Case, frozen: FrozenGNN, other: Proposal | None) -> Propo
     return other
 
 
-def _fitting(card: SourceCard, model: nn.Module, data: Data, needs: Needs, task: str | None) -> SourceCard:
+def _fitting(
+    card: SourceCard | str | PathLike[str], model: nn.Module, data: Data, needs: Needs, task: str | None
+) -> SourceCard:
     """The card where the graph is, if it belongs to this model, graph and adapter."""
-    require(isinstance(card, SourceCard), f"card must be a graphmend.SourceCard (got {type(card).__name__})")
+    card = SourceCard.of(card)
     card.check(model, data)
     require(
         needs.embedding in (None, card.embedding),
@@ -374,6 +402,17 @@ def _fitting(card: SourceCard, model: nn.Module, data: Data, needs: Needs, task:
         f"the source card was made with task={own!r}, not {task!r}; leave task= out, or make a card with task={task!r}",
     )
     return card.to(data.x.device, data.x.dtype)
+
+
+def _chosen_output(output: Output, card: SourceCard | None) -> Output:
+    """The part of the model's output that was chosen, in this call or when the card was made."""
+    if card is None or output == card.output:
+        return output
+    require(
+        output is None,
+        f"the source card was made with output={card.output!r}, this call has output={output!r}; use the same for both",
+    )
+    return card.output
 
 
 def _require_filling(x: Tensor, needs: Needs) -> None:

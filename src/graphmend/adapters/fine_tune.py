@@ -56,6 +56,7 @@ class FineTune(Adapter):
     validation: Tensor | None = None
 
     changes_model = True
+    uses_card = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
@@ -88,4 +89,5 @@ class FineTune(Adapter):
             is_training=self.train_mode,
             better=better,
         )
-        return Proposal()
+        chosen = "the last one counts" if better is None else "labels chose the best one"
+        return Proposal(sentence=f"{self.steps} steps on all parameters of the model, of which {chosen}")

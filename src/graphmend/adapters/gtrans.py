@@ -20,7 +20,7 @@ from graphmend.engine.columns import column_deviations
 from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.engine.report import NoEdgeGradient, Stopped
-from graphmend.errors import check_fields, one_of, real_number, require, text, whole_number
+from graphmend.errors import UnsupportedLayerError, check_fields, one_of, real_number, require, text, whole_number
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
@@ -59,10 +59,11 @@ class GTrans(Adapter):
 
     Args:
         surrogate: A :class:`~graphmend.surrogates.Surrogate`, the name of one, or a function ``(model, data) -> loss``.
-        steps: T, the number of steps in all.
+        steps: How many steps.
         feature_steps: Feature steps per cycle; 0 leaves the features alone.
-        edge_steps: Edge steps per cycle; 0 leaves the edges alone.
-        lr_feature: :math:`\eta`, how far a feature step goes, in standard deviations of the column or, with
+        edge_steps: Edge steps per cycle; 0 leaves the edges alone. Where a layer cannot take edge weights, the features
+            alone are mended, and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` it is an error.
+        lr_feature: How far a feature step goes, in standard deviations of the column or, with
             ``feature_scale="absolute"``, in the features' own units.
         feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps.
         lr_edge: Learning rate of the flips.
@@ -85,6 +86,7 @@ class GTrans(Adapter):
         torch.Size([4, 2])
     """
 
+    uses_card = False
     remedy: ClassVar[str] = "take a smaller lr_feature"  # where numbers become too large for their type
 
     surrogate: Surrogate | str | Callable[[Backbone, Data], Tensor] = field(default_factory=Contrastive)
@@ -129,13 +131,14 @@ class GTrans(Adapter):
         return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
 
     def propose(self, case: Case) -> Proposal:
-        """Algorithm 1 of the paper; where the loss has no finite gradient for the edges, for the features alone."""
+        """Algorithm 1 of the paper; for the features alone where edges cannot be learned for this model or loss."""
         try:
             return self._propose(case)
-        except NoEdgeGradient as error:
-            if self.feature_steps == 0:
+        except (NoEdgeGradient, UnsupportedLayerError) as error:
+            if self.edge_steps == 0 or self.feature_steps == 0:
                 raise
-            return self._features_only(case, str(error))
+            why = f"for the edges {error}" if isinstance(error, NoEdgeGradient) else str(error)
+            return self._features_only(case, why)
 
     def _propose(self, case: Case) -> Proposal:
         history, limits, original = case.history, case.limits, case.data.x
@@ -168,16 +171,17 @@ class GTrans(Adapter):
                 _require_lower_loss(engine, history, best, original)
             removed, added = graph.changes(best)
             logits = engine.predict(best)
-            return Proposal(graph.x, removed, added, logits=logits, engine=engine.report())
+            sentence = f"the loss is the lowest with {removed.numel()} edge entries removed and {added.size(1)} added"
+            return Proposal(graph.x, removed, added, logits=logits, sentence=sentence, engine=engine.report())
 
     def _features_only(self, case: Case, why: str) -> Proposal:
-        _LOG.warning("mending features only: for the edges %s", why)
+        _LOG.warning("mending features only: %s", why)
         generator, history = torch.Generator(device=case.data.x.device).manual_seed(case.seed), case.history.part()
         try:
             proposal = replace(self, edge_steps=0)._propose(replace(case, generator=generator, history=history))
         finally:
             case.history.include(history)
-        reasons = {**proposal.engine.reasons, "edges": f"features only: for the edges {why}"}
+        reasons = {**proposal.engine.reasons, "edges": f"features only: {why}"}
         return replace(proposal, engine=replace(proposal.engine, reasons=reasons))
 
     def _flips(self, case: Case) -> EdgeFlips | None:

@@ -15,6 +15,8 @@ __all__ = ["Identity"]
 class Identity(Adapter):
     """The adapter that changes nothing: plain prediction, the baseline of every comparison."""
 
+    uses_card = False
+
     def propose(self, case: Case) -> Proposal:
         """Nothing."""
-        return Proposal()
+        return Proposal(sentence="this adapter changes nothing")

@@ -54,11 +54,12 @@ class Impute(Adapter):
         x = case.data.x
         rows = case.judged(broken_rows(x, case.card))
         if not bool(rows.any()):
-            return Proposal()
+            return Proposal(sentence="no feature row looks broken")
         share = float(rows.double().mean())
         if share > MOST_ROWS:
             raise Stopped(f"{100 * share:.0f} % of the rows look broken, so nothing shows what a normal row looks like")
-        return Proposal(case.within_limits(refilled(x, case.data.edge_index, rows)))
+        sentence = f"{int(rows.sum())} of {rows.numel()} feature rows look broken"
+        return Proposal(case.within_limits(refilled(x, case.data.edge_index, rows)), sentence=sentence)
 
 
 @torch.no_grad()

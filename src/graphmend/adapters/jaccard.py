@@ -31,10 +31,12 @@ class JaccardFilter(Adapter):
 
     Args:
         threshold: Edges whose ends are less similar go; ``None`` chooses one of ``thresholds`` by labels.
-        mask: Nodes whose labels may be used for the choice; by default training and validation nodes of the graph.
+        mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
         thresholds: What to choose from, in ascending order.
         kind: The similarity, ``"auto"``, ``"cosine"`` or ``"jaccard"``, as in :class:`~graphmend.transforms.Jaccard`.
     """
+
+    uses_card = False
 
     threshold: float | None = None
     _: KW_ONLY
@@ -54,7 +56,8 @@ class JaccardFilter(Adapter):
         similarity = edge_similarity(data, self.kind)
         similarity[~case.limits.free_edges(data.edge_index, data.x.size(0))] = torch.inf  # self-loops stay, too
         threshold = self._chosen(case, similarity) if self.threshold is None else self.threshold
-        return Proposal(removed=(similarity < threshold).nonzero().view(-1))
+        sentence = f"edges between nodes that are less similar than {threshold:g} go"
+        return Proposal(removed=(similarity < threshold).nonzero().view(-1), sentence=sentence)
 
     def _chosen(self, case: Case, similarity: Tensor) -> float:
         data, frozen = case.data, case.require_frozen()

@@ -44,7 +44,7 @@ def learn(
     """
     model, moving = case.model, list(parameters)
     require(len(moving) > 0, f"{type(model).__name__} has no parameters that could be moved; use GTrans, for example")
-    with FrozenGNN(model, case.data, embedding=None, seed=case.seed, mode="eager") as frozen:
+    with FrozenGNN(model, case.data, embedding=None, seed=case.seed, mode="eager", output=case.output) as frozen:
         graph = _with_presence(case.data, frozen)
         surrogate = surrogate.prepare(frozen, graph, case.seed)
         for parameter in moving:

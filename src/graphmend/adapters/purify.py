@@ -48,6 +48,8 @@ class Purify(Adapter):
         strength: Edges to cut for each edge in excess. More than 1, because not every inserted edge is among the worst.
     """
 
+    needs = "a source card"
+
     strength: float = 1.5
 
     def __post_init__(self) -> None:
@@ -56,7 +58,9 @@ class Purify(Adapter):
     def propose(self, case: Case) -> Proposal:
         """Count the edges in excess and cut the worst."""
         excess = excess_of(case, case.require_card(self))
-        return Proposal(removed=worst_edges(excess.fits, self.strength * excess.share, case))
+        removed = worst_edges(excess.fits, self.strength * excess.share, case)
+        sentence = f"{100 * excess.share:.1f} % of the edges are more than the card accounts for"
+        return Proposal(removed=removed, sentence=sentence)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from torch_geometric.nn import InnerProductDecoder
 from graphmend.errors import require
 from graphmend.files.digest import model_digest
 from graphmend.model import FrozenGNN
+from graphmend.model.call import Output
 from graphmend.model.restore import frozen_model, untouched_rng
 
 __all__ = ["Rerun"]
@@ -34,6 +35,7 @@ class Rerun:
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of everything random.
         mode: ``"auto"`` or ``"eager"``.
+        output: Which part of what the model returns has the scores.
     """
 
     model: nn.Module
@@ -43,11 +45,14 @@ class Rerun:
     embedding: str | None
     seed: int
     mode: str
+    output: Output = None
 
     @classmethod
-    def of(cls, model: nn.Module, x: Tensor, embedding: str | None, seed: int, mode: str) -> Rerun:
+    def of(
+        cls, model: nn.Module, x: Tensor, embedding: str | None, seed: int, mode: str, output: Output = None
+    ) -> Rerun:
         """For a model as it is now, and features of the type and on the device of ``x``."""
-        return cls(model, model_digest(model), x.dtype, x.device, embedding, seed, mode)
+        return cls(model, model_digest(model), x.dtype, x.device, embedding, seed, mode, output)
 
     def logits(self, data: Data) -> Tensor:
         """The output of the caller's model on a graph; the model is left as it was."""
@@ -89,7 +94,7 @@ class Rerun:
     def _frozen(self, model: nn.Module, data: Data) -> FrozenGNN:
         same = model is not self.model or model_digest(model) == self.digest
         require(same, "the model has changed since the graph was mended; ask for this before training goes on")
-        return FrozenGNN(model, data, embedding=self.embedding, seed=self.seed, mode=self.mode)
+        return FrozenGNN(model, data, embedding=self.embedding, seed=self.seed, mode=self.mode, output=self.output)
 
     def _converted(self, data: Data) -> Data:
         out = copy.copy(data).to(self.device)

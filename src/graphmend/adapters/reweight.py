@@ -43,6 +43,8 @@ class Reweight(Adapter):
         largest: The largest weight :math:`m`; the smallest is its inverse.
     """
 
+    needs = "a source card"
+
     largest: float = 4.0
 
     tasks = ("classes",)
@@ -70,8 +72,9 @@ class Reweight(Adapter):
         source, target = probability.argmax(1)[edge_index]
         weight = ratios[source, target].masked_fill(~case.limits.free_edges(edge_index, data.x.size(0)), 1.0)
         if bool((weight == 1).all()):
-            return Proposal()
-        return Proposal(edge_weight=weight if own is None else own * weight.to(own.dtype))
+            return Proposal(sentence="edges join the classes as often as in training")
+        sentence = f"edges between some classes count {float(weight.min()):.2g} to {float(weight.max()):.2g} times"
+        return Proposal(edge_weight=weight if own is None else own * weight.to(own.dtype), sentence=sentence)
 
 
 def pair_ratios(source: Tensor, counts: Tensor) -> Tensor:

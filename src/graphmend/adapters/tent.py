@@ -34,7 +34,7 @@ class Tent(Adapter):
     Args:
         statistics: ``"running"`` normalises by the means and variances of training, as the released GTrans code does;
             ``"batch"`` by those of the test graph, as the original Tent does, and so does the returned model.
-        lr: Learning rate.
+        lr: Learning rate of Adam.
         steps: How many steps.
         nodes: The entropy is that of the first so many nodes, 1000 in the released GTrans code; ``None`` for all.
 
@@ -55,6 +55,8 @@ class Tent(Adapter):
 
     changes_model = True
     tasks = ("classes", "classes per graph")
+    uses_card = False
+    needs = "batch normalisation"
 
     def __post_init__(self) -> None:
         one_of("statistics", self.statistics, STATISTICS)
@@ -76,4 +78,5 @@ class Tent(Adapter):
                 norm.track_running_stats = False
                 norm.running_mean = norm.running_var = norm.num_batches_tracked = None
         learn(case, Entropy(nodes=self.nodes), moving, steps=self.steps, lr=self.lr)
-        return Proposal()
+        sentence = f"{self.steps} steps on scale and shift of {len(norms)} batch normalisations, down the entropy"
+        return Proposal(sentence=sentence)

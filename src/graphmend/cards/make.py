@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch.utils.data import DataLoader, Dataset
+from torch_geometric.data import Batch, Data
 from torch_geometric.data.data import BaseData
 
 from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.observation import Observation, observe
 from graphmend.cards.prototypes import find_prototypes
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics, widened
 from graphmend.cards.source_card import SourceCard, nearest_centroid
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.files.digest import model_digest
-from graphmend.graph.batches import refuse_sampled
+from graphmend.graph.batches import Graphs, are_several, refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
-from graphmend.graph.checks import check_graph, is_finite
+from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.pieces import number_of_graphs
 from graphmend.graph.tasks import check_task, task_of
-from graphmend.model import FrozenGNN
-from graphmend.model.call import is_encoder
+from graphmend.model import FrozenGNN, Observation
+from graphmend.model.call import Output, is_encoder
 from graphmend.model.embedding import Tap
 from graphmend.model.restore import plain, private
 from graphmend.model.wiring import Taps
@@ -42,10 +43,11 @@ MARGIN = 0.1  # of a column's range, by which a value may lie outside
 
 def card(
     model: nn.Module,
-    train_data: Data | Sequence[Data],
+    train_data: Data | Sequence[Data] | Iterator[Data] | Dataset[Any] | DataLoader[Any] | Batch,
     *,
     embedding: str | None = None,
     seed: int = 0,
+    output: Output = None,
     task: str | None = None,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
@@ -54,10 +56,12 @@ def card(
 
     Args:
         model: The trained model; it is left as it was.
-        train_data: The graph it was trained on, or a list of them. If there is a ``train_mask``, the noise level is
-            measured on the other nodes; if there are labels ``y`` with a ``val_mask``, they calibrate the predictions.
+        train_data: The graph it was trained on, or several: a list, a data set, a loader or a ``Batch``. If there is a
+            ``train_mask``, the noise level is measured on the other nodes; if there are labels ``y`` with a
+            ``val_mask``, they calibrate the predictions.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
+        output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
         task: What the model's rows are, ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, where the
             labels ``y`` of the graph do not tell. The card keeps it, so that no later graph needs it.
 
@@ -67,6 +71,7 @@ def card(
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8
     """
+    check_order(model, train_data)
     graphs = [with_edge_index(data) for data in _listed_graphs(train_data)]
     seed, task = seed_number("seed", seed), check_task(task)
     for data in graphs:
@@ -90,25 +95,27 @@ def card(
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
             private(data) as own,
-            FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps) as frozen,
+            FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps, output=output) as frozen,
         ):
             taps = frozen.taps
-            seen.append(observe(frozen, own))
+            seen.append(frozen.observe(own))
             _check_finite(seen[-1])
             maps.append(frozen.first_map)
             keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
     assert taps is not None
     known = task_of([one.logits for one in seen], graphs, named=task, encodes=is_encoder(model)).known()
-    return _card(model, graphs, seen, maps, keys, taps, embedding, seed, known)
+    return _card(model, graphs, seen, maps, keys, taps, embedding, seed, output, known)
 
 
-def _listed_graphs(train_data: Data | Sequence[Data]) -> list[Data]:
-    try:
-        graphs = [train_data] if isinstance(train_data, BaseData) else list(train_data)
-    except TypeError as error:
-        kind = type(train_data).__name__
-        raise GraphMendError(f"train_data must be a graph or a list of graphs (got {kind})") from error
+def _listed_graphs(train_data: Any) -> list[Data]:
+    kind = type(train_data).__name__
+    is_one = isinstance(train_data, BaseData) and not are_several(train_data)
+    require(is_one or are_several(train_data), f"train_data must be a graph or a list of graphs (got {kind})")
+    graphs = [train_data] if is_one else list(Graphs(train_data))
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
+    for place, graph in enumerate(graphs):
+        if isinstance(graph, Exception):
+            raise GraphMendError(f"graph {place} of train_data cannot be read ({graph}); leave it out") from graph
     return graphs
 
 
@@ -134,6 +141,7 @@ def _card(
     taps: Taps,
     embedding: str | None,
     seed: int,
+    output: Output,
     task: Task,
 ) -> SourceCard:
     z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
@@ -212,6 +220,7 @@ def _card(
         z_is_output=z_tap is not None and z_tap.output,
         z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
         embedding=embedding,
+        output=output,
         task=str(task),
         moves=list(task.moves),
     )
@@ -321,9 +330,9 @@ def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float,
         noise: The distance that chance makes of so many nodes.
         nodes: How many.
     """
-    parts = torch.split(first, [data.x.size(0) for data in graphs])
-    if len(parts) < 2:
+    if len(graphs) < 2:
         return 0.0
+    parts = torch.split(first, [data.x.size(0) for data in graphs])
     largest = 0.0
     for part in parts:
         others = 1 - len(part) / len(first)  # all graphs without this one are farther from it than all with it

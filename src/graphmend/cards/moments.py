@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphmend.cards.rows import widened
 from graphmend.errors import require
 
 __all__ = ["Moments", "moments"]
@@ -48,6 +49,8 @@ class Moments(NamedTuple):
 
 
 def moments(h: Tensor) -> Moments:
-    """The moments of the rows of a representation."""
-    std, mean = torch.std_mean(h, dim=0, correction=0)
-    return Moments(mean, std)
+    """The moments of the rows of a representation; ``torch.std_mean`` takes half as long again."""
+    wide = widened(h)  # squares of half precision overflow
+    mean = wide.mean(0)
+    std: Tensor = torch.linalg.vector_norm(wide - mean, dim=0) / h.size(0) ** 0.5  # its gradient is finite at 0
+    return Moments(mean.to(h.dtype), std.to(h.dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,14 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS, TASKS, Task
+from graphmend.results.display import html_table, text_lines
+from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
 FORMAT = "graphmend-card-3"
+SHOWN = 10  # classes in the text
+WHOLE = "the model itself"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,7 @@ class SourceCard:
         z_is_output: Whether the embedding is the output of that module instead.
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
+        output: Which part of what the model returns has the scores, if it returns several.
         task: What the model's rows are. Where nodes have no predicted classes, the kinds of nodes in the embedding
             stand in for them in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
         moves: Of numbers, by how much each has to move to count as changed.
@@ -114,6 +120,7 @@ class SourceCard:
     z_is_output: bool
     z_tail: list[str]
     embedding: str | None = None
+    output: str | int | None = None
     task: str = "classes"
     moves: list[float] = field(default_factory=list)
 
@@ -197,19 +204,23 @@ class SourceCard:
 
     def check(self, model: nn.Module, data: Data) -> None:
         """Raise unless the card belongs to this model and the graph has the columns it was made with."""
-        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         columns = self.column_mean.numel()
         require(
             data.x.size(1) == columns,
             f"the source card is of a graph with {columns} feature columns, this graph has {data.x.size(1)}; "
             "make a card from the graph the model was trained on",
         )
+        self.check_model(model)
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise unless the card belongs to this model."""
+        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         require(
             model_digest(model) == self.model,
             "the source card belongs to another model, or this one was trained further; "
             "make a new one with graphmend.card(model, train_data)",
         )
-        missing = self._missing_in(getattr(model, "_orig_mod", model))
+        missing = self._missing_in(unwrapped(model))
         require(
             not missing,
             f"the source card was made with {listed(missing)}, which the model no longer has; "
@@ -245,11 +256,45 @@ class SourceCard:
             )
         )
 
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        size = 4 * sum(tensor.numel() for tensor in self.parts()[0].values()) / 1024
+        columns, classes = self.column_mean.numel(), self.prior.numel()
+        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {classes} classes ({size:.0f} kB)"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        shares = [f"{100 * float(share):.0f} %" for share in self.prior[:SHOWN]]
+        more = ["..."] if self.prior.numel() > SHOWN else []
+        layer, units = self.first_layer or WHOLE, self.first_mean.numel()
+        z_layer = "the model's own embed" if self.z_layer is None else self.embedding or self.z_layer or WHOLE
+        return [
+            ("first layer", f"{layer}, {units} units, noise level {self.noise:.3f}"),
+            ("embedding", f"{z_layer}, {self.z_mean.numel()} units"),
+            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}"),
+            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class"),
+        ]
+
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
         tensors, numbers = self.parts()
         header = {"format": FORMAT, "numbers": numbers, "summary": self.summary()}
         write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+
+    @classmethod
+    def of(cls, card: SourceCard | str | PathLike[str]) -> SourceCard:
+        """A card, or the one in a file."""
+        if isinstance(card, (str, PathLike)):
+            return cls.load(Path(card))
+        require(
+            isinstance(card, SourceCard), f"card must be a graphmend.SourceCard or its file (got {type(card).__name__})"
+        )
+        return card
 
     @classmethod
     def load(cls, path: str | Path) -> SourceCard:
@@ -279,6 +324,7 @@ class SourceCard:
             "list[str]": (list,),
             "list[float]": (list,),
             "str | None": (str, type(None)),
+            "str | int | None": (str, int, type(None)),
         }
         wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
         if not wrong and not all(type(call) is str for call in self.z_tail):

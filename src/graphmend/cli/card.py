@@ -8,10 +8,20 @@ from typing import Annotated
 
 import typer
 
-from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, Seed, reported
+from graphmend.cli.common import (
+    DataDir,
+    Device,
+    Factory,
+    JsonFlag,
+    Model,
+    Quiet,
+    Seed,
+    Weights,
+    check_no_clash,
+    reported,
+)
 from graphmend.cli.console import PlainConsole, log_to_stderr
 from graphmend.cli.lab import lab
-from graphmend.cli.mend_options import Factory, Model, Weights
 from graphmend.errors import require
 
 
@@ -55,9 +65,7 @@ def card(
     """
     from graphmend.cards import card as make_card
     from graphmend.cli.card_files import card_beside, card_facts
-    from graphmend.cli.device import device_of, for_model
-    from graphmend.cli.models import load_any_model
-    from graphmend.cli.paths import check_no_clash
+    from graphmend.cli.models import device_of, for_model, load_any_model
     from graphmend.files.files import check_target
     from graphmend.files.graph_files import load_graph
     from graphmend.files.provenance import provenance

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from torch_geometric.data import Data
 
 from graphmend.cards import SourceCard
 from graphmend.cards import card as make_card
-from graphmend.cli.device import for_model
+from graphmend.cli.models import for_model
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import digest
 from graphmend.files.graph_files import load_graph
@@ -20,13 +22,14 @@ from graphmend.files.graph_files import load_graph
 SUFFIX = ".card.safetensors"
 
 
-class Card(NamedTuple):
+@dataclass(frozen=True)
+class Card:
     """A source card and where it comes from, in words for a person; without a card, what to do about it."""
 
     card: SourceCard | None
     origin: str
 
-    @property
+    @cached_property
     def digest(self) -> str | None:
         """A digest of everything on the card."""
         return None if self.card is None else card_digest(self.card)
@@ -73,7 +76,7 @@ def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> C
     beside = None if checkpoint is None else card_beside(checkpoint)
     if beside is not None and beside.is_file():
         return Card(SourceCard.load(beside), f"source card {beside}, found beside the model")
-    return Card(None, "no source card; with one far more can be told: make it with 'graphmend card'")
+    return Card(None, "no source card; with one far more can be seen: make it with 'graphmend card'")
 
 
 def card_digest(card: SourceCard) -> str:

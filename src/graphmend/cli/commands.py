@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from graphmend.cli.card import card
-from graphmend.cli.engines import TakesRay
+from graphmend.cli.common import TakesRay
 from graphmend.cli.info import info
 from graphmend.cli.lab import lab
 from graphmend.cli.list import list_
 from graphmend.cli.mend import mend
 from graphmend.cli.patching import apply, revert
+from graphmend.cli.settings import WithSettings
 from graphmend.version import __version__
 
 app = typer.Typer(
@@ -21,8 +22,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (lab("cli.demo").demo, mend, apply, revert, card, lab("cli.train").train, info):
-    app.command(cls=TakesRay if command is mend else None)(command)
+app.command()(lab("cli.demo").demo)
+app.command(cls=TakesRay)(WithSettings(mend))
+for command in (apply, revert, card, lab("cli.train").train, info):
+    app.command()(command)
 app.command("list")(list_)
 app.add_typer(lab("cli.data").data_app, name="data")
 app.add_typer(lab("cli.bench").bench_app, name="bench")

@@ -1,18 +1,21 @@
-"""What the commands share: their common options, numbers, and how a problem is told."""
+"""What the commands share: common options, numbers, where results may be written, and how a problem is reported."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
+from typer.core import TyperCommand
 
-from graphmend.cli.console import printable
-from graphmend.errors import GraphMendError
+from graphmend.errors import GraphMendError, printable, require
+
+if TYPE_CHECKING:
+    from graphmend.workers.local import Workers
 
 
 def number(low: float = -math.inf, high: float = math.inf) -> Callable[[float | None], float | None]:
@@ -33,12 +36,43 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.", callback=n
 Device = Annotated[str, typer.Option(help="'cpu', 'cuda' or 'cuda:1'.", metavar="NAME")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no messages.")]
 
+Model = Annotated[Path | None, typer.Option(help="Checkpoint written by 'graphmend train'.", metavar="FILE")]
+Factory = Annotated[
+    str | None,
+    typer.Option(
+        help="Function without arguments that builds your own model, as package.module:function; needs --weights. The"
+        " current folder is searched first.",
+        metavar="FUNCTION",
+    ),
+]
+Weights = Annotated[Path | None, typer.Option(help="The state_dict of your own model as safetensors.", metavar="FILE")]
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
         help="Folder to look in first; then the folder that GRAPHMEND_DATA names, and the cache.",
         show_default=False,
         metavar="FOLDER",
+    ),
+]
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="How many processes work at the same time; -1 for all cores. With --ray and --device cuda, how many share"
+        " a GPU.",
+        show_default=False,
+        metavar="NUMBER",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Use a Ray cluster: its address, such as 10.0.0.1:6379, or 'auto'; without an address, a Ray is started on"
+        " this machine. Needs graphmend[ray].",
+        show_default=False,
+        metavar="[ADDRESS]",
     ),
 ]
 
@@ -87,3 +121,41 @@ def _unexpected(error: Exception) -> tuple[str, int]:
 def _fail(message: str, code: int) -> None:
     typer.echo(f"error: {printable(message)}", err=True)
     raise typer.Exit(code)
+
+
+class TakesRay(TyperCommand):
+    """A command whose option ``--ray`` may have a value: ``auto``, ``local``, or an address, which has a colon."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without an address, ``--ray`` means a Ray on this machine."""
+        if "--ray" in args:
+            place = args.index("--ray") + 1
+            following = args[place] if place < len(args) else ""
+            if following not in ("auto", "local") and (":" not in following or following.startswith("-")):
+                args = [*args[:place], "local", *args[place:]]
+        return super().parse_args(ctx, args)
+
+
+def workers_of(jobs: int | None, ray: str | None, device: str) -> Workers:
+    """The workers that the options ask for."""
+    from graphmend.workers.local import Local
+    from graphmend.workers.ray_cluster import Ray
+
+    if ray is None:
+        return Local(1 if jobs is None else jobs)
+    return Ray(ray, None if jobs == -1 else jobs, device)
+
+
+def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raise if a file to be written is one of the inputs, or one that is written anyway.
+
+    Args:
+        targets: All files that one call will write.
+        inputs: All files that it reads.
+    """
+    taken = {os.path.realpath(path): f"overwrite {path}, which is read" for path in inputs}
+    for target in targets:
+        place = os.path.realpath(target)  # Path.resolve raises for a loop of links
+        problem = taken.get(place)
+        require(problem is None, f"the result {target} would {problem}; rename a file or choose another --out")
+        taken[place] = "be written twice in this call"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import typer
@@ -11,20 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PlainConsole", "has_terminal", "log_to_stderr", "plain_table", "printable"]
+from graphmend.errors import printable
 
-
-def printable(text: str, keep: str = "") -> str:
-    """``text`` with control characters as escapes, so that no file name can steer a terminal or fake a line.
-
-    Args:
-        text: Anything, such as the name of a file.
-        keep: Control characters that stay.
-    """
-    return "".join(
-        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+__all__ = ["PlainConsole", "has_terminal", "log_to_stderr", "plain_table", "plain_text"]
 
 
 ASCII = {ord("→"): "->", ord("±"): "+-"}
@@ -57,6 +47,12 @@ def plain_table(title: str, caption: str | None = None, gap: int = 2) -> Table:
         gap: The number of spaces between columns.
     """
     return Table(title=title, caption=caption, box=SIMPLE, padding=(0, gap - 1, 0, 0), show_edge=False)
+
+
+def plain_text(text: str) -> str:
+    """A paragraph of a docstring on one line, without markup and the addresses of papers."""
+    text = re.sub(r",? ?https?://[^\s)]+", "", " ".join(text.split()))
+    return re.sub(r":\w+:`~?(?:[\w.]+\.)?([^`]*)`|``([^`]*)``", lambda match: match[1] or match[2], text)
 
 
 def has_terminal() -> bool:

@@ -12,8 +12,8 @@ from torch_geometric.utils import contains_isolated_nodes, is_undirected
 
 from graphmend.cards import SourceCard
 from graphmend.cli.card_files import card_facts
-from graphmend.cli.device import device_of
 from graphmend.cli.lab import lab
+from graphmend.cli.models import device_of
 from graphmend.errors import listed
 from graphmend.files.files import escaped, read_safetensors
 from graphmend.files.graph_files import load_graph

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import typer
 from rich.table import Table
 
-from graphmend.cli.console import PlainConsole
+from graphmend.adapters import ADAPTERS
+from graphmend.cli.console import PlainConsole, plain_text
 from graphmend.cli.lab import lab
 from graphmend.cli.list import FAMILIES
-from graphmend.cli.methods import methods
 from graphmend.results.scores import METRICS
 from graphmend.surrogates import SLAPS, SURROGATES, Moments, Supervised
 from graphmend.surrogates.registry import NEEDS as SURROGATE_NEEDS
@@ -24,18 +24,11 @@ UNNAMED = {"moments": Moments, "slaps": SLAPS, "supervised": Supervised}
 """Surrogates that cannot be made by name alone."""
 
 NEEDS: dict[str, dict[str, str]] = {
-    "adapters": {
-        "airgnn_tune": "the backbone airgnn, and labels of some nodes",
-        "align": "a source card, or batch normalisation behind the first layer",
-        "gate": "a source card for a full examination",
-        "purify": "a source card",
-        "reweight": "a source card",
-        "tent": "batch normalisation",
-    },
+    "adapters": {"gate": "a source card for a full examination"},
     "surrogates": SURROGATE_NEEDS,
     "metrics": {"roc_auc": "nodes of at least two classes"},
 }
-"""What a member needs beyond what its whole family does."""
+"""What a member needs beyond what its whole family does; an adapter says so itself."""
 
 
 class Member(NamedTuple):
@@ -49,7 +42,7 @@ class Member(NamedTuple):
 def registries() -> dict[str, Mapping[str, object]]:
     """What each family holds at this moment."""
     own = {
-        "adapters": methods(),
+        "adapters": ADAPTERS,
         "surrogates": {**SURROGATES, **UNNAMED},
         "views": VIEWS,
         "purifiers": PURIFIERS,
@@ -61,24 +54,21 @@ def registries() -> dict[str, Mapping[str, object]]:
 
 def run_list(families: list[str], as_json: bool) -> None:
     """Print these families."""
-    known = registries()
-    found = {family: [_member(family, *item) for item in sorted(known[family].items())] for family in families}
+    all_members = registries()
+    listed = {family: [_member(family, *item) for item in sorted(all_members[family].items())] for family in families}
     if as_json:
-        typer.echo(json.dumps({family: [member._asdict() for member in rows] for family, rows in found.items()}))
+        typer.echo(json.dumps({family: [member._asdict() for member in rows] for family, rows in listed.items()}))
         return
     console = PlainConsole()
-    for position, (family, rows) in enumerate(found.items()):
+    for position, (family, rows) in enumerate(listed.items()):
         if position:
             console.print()
         _print(console, family, rows)
 
 
 def first_sentence(text: str | None) -> str:
-    """The first sentence of a docstring as plain text, without the addresses of papers."""
-    paragraph = " ".join((text or "").partition("\n\n")[0].split())
-    sentence = re.split(r"(?<=[.?!])\s+(?=[A-Z])", paragraph)[0]
-    sentence = re.sub(r",? ?https?://[^\s)]+", "", sentence)
-    return re.sub(r":\w+:`~?(?:[\w.]+\.)?([^`]*)`|``([^`]*)``", lambda found: found[1] or found[2], sentence)
+    """The first sentence of a docstring as plain text."""
+    return re.split(r"(?<=[.?!])\s+(?=[A-Z])", plain_text((text or "").partition("\n\n")[0]))[0]
 
 
 def _member(family: str, name: str, member: object) -> Member:
@@ -86,7 +76,7 @@ def _member(family: str, name: str, member: object) -> Member:
     if family == "datasets":
         return Member(name, *registries.about_dataset(member))
     needs = {**NEEDS, **registries.NEEDS}.get(family, {})
-    return Member(name, first_sentence(inspect.getdoc(member)), needs.get(name, ""))
+    return Member(name, first_sentence(inspect.getdoc(member)), needs.get(name) or getattr(member, "needs", ""))
 
 
 def _print(console: PlainConsole, family: str, rows: list[Member]) -> None:

@@ -2,60 +2,133 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
-from graphmend.cli import mend_options as options
-from graphmend.cli.common import Device, JsonFlag, Quiet, Seed, reported
+from graphmend.cli.common import (
+    Device,
+    Factory,
+    Jobs,
+    JsonFlag,
+    Model,
+    Quiet,
+    RayAddress,
+    Seed,
+    Weights,
+    number,
+    reported,
+)
 from graphmend.cli.console import log_to_stderr
-from graphmend.cli.engines import Jobs, RayAddress
+
+GATE = "gate"
+"""The adapter that chooses among the others."""
+
+
+def _option(panel: str | None, text: str, *flags: str, **more: Any) -> Any:
+    return typer.Option(*flags, help=text, rich_help_panel=panel, **more)
+
+
+_GATE = "The gate and its source card"
+_LIMITS = "What may change"
 
 
 @reported
 def mend(
-    context: typer.Context,
-    graph: options.Graphs,
-    out: options.Out = None,
-    model: options.Model = None,
-    factory: options.Factory = None,
-    weights: options.Weights = None,
-    adapter: options.Method = options.GATE,
-    embedding: options.Embedding = None,
-    mode: options.Mode = "auto",
+    graph: Annotated[
+        list[Path],
+        _option(None, "Graph to mend, .npz (x, edge_index, ...) or a saved PyG Data; may be repeated.", metavar="FILE"),
+    ],
+    out: Annotated[
+        Path | None, _option(None, "Folder for the results; needed unless --verdict-only is given.", metavar="FOLDER")
+    ] = None,
+    model: Model = None,
+    factory: Factory = None,
+    weights: Weights = None,
+    adapter: Annotated[
+        str,
+        _option(
+            None,
+            "The method. The gate finds out what is wrong, if anything, and decides which of the others acts; gtrans is"
+            " the method of the paper. 'graphmend list adapters' explains all.",
+            metavar="NAME",
+        ),
+    ] = GATE,
+    embedding: Annotated[
+        str | None, _option(None, "Module whose output is the embedding, here and in the card.", metavar="NAME")
+    ] = None,
+    mode: Annotated[str, _option(None, "auto, or eager to compute the plain, slower way.", metavar="NAME")] = "auto",
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
     jobs: Jobs = None,
     ray: RayAddress = None,
-    card: options.CardFile = None,
-    source: options.Source = None,
-    no_card: options.NoCard = False,
-    verdict_only: options.VerdictOnly = False,
-    questions: options.Questions = 0,
-    labels: options.Labels = None,
-    frozen_nodes: options.FrozenNodes = None,
-    frozen_columns: options.FrozenColumns = None,
-    frozen_edges: options.FrozenEdges = None,
-    minimum: options.Minimum = None,
-    maximum: options.Maximum = None,
-    binary: options.Binary = False,
-    non_negative: options.NonNegative = False,
-    surrogate: options.SurrogateName = "contrastive",
-    view: options.View = "drop_edge",
-    label_mask: options.LabelMask = None,
-    surrogate_weight: options.SurrogateWeight = 0.01,
-    steps: options.Steps = 10,
-    feature_steps: options.FeatureSteps = 4,
-    edge_steps: options.EdgeSteps = 1,
-    lr_feature: options.LrFeature = 1e-3,
-    feature_scale: options.FeatureScale = "relative",
-    lr_edge: options.LrEdge = 0.1,
-    budget: options.Budget = "0.05",
-    num_samples: options.NumSamples = 5,
-    edge_update: options.EdgeUpdate = "adam",
-    space: options.Space = "existing",
-    directed: options.Directed = "delete",
-    time_limit: options.TimeLimit = None,
+    card: Annotated[
+        Path | None,
+        _option(
+            _GATE,
+            "Source card written by 'graphmend card' or 'graphmend train'. NAME.card.safetensors beside the model's"
+            " NAME.safetensors is found without it.",
+            metavar="FILE",
+        ),
+    ] = None,
+    source: Annotated[
+        list[Path] | None,
+        _option(
+            _GATE, "Graph the model was trained on, to make a card from on the way; may be repeated.", metavar="FILE"
+        ),
+    ] = None,
+    no_card: Annotated[
+        bool, _option(_GATE, "Use no card: the gate then acts only where the evidence is plain.", "--no-card")
+    ] = False,
+    verdict_only: Annotated[
+        bool, _option(_GATE, "Say what would be done and on what evidence, and write nothing.", "--verdict-only")
+    ] = False,
+    questions: Annotated[
+        int,
+        _option(
+            _GATE,
+            "List at most this many nodes whose labels would settle whether the change helps.",
+            callback=number(0),
+            metavar="NUMBER",
+        ),
+    ] = 0,
+    labels: Annotated[
+        Path | None,
+        _option(
+            _GATE,
+            "CSV of rows node,label for nodes that --questions listed: they settle what is done to the graph.",
+            metavar="FILE",
+        ),
+    ] = None,
+    frozen_nodes: Annotated[
+        str | None,
+        _option(
+            _LIMITS,
+            "Array in the graph file that marks the nodes whose features must not change, with 1 or true; frozen_nodes"
+            " if the file has that.",
+            metavar="ARRAY",
+        ),
+    ] = None,
+    frozen_columns: Annotated[
+        str | None,
+        _option(_LIMITS, "The same for feature columns; frozen_columns if the file has that.", metavar="ARRAY"),
+    ] = None,
+    frozen_edges: Annotated[
+        str | None,
+        _option(_LIMITS, "The same for edges that must stay; frozen_edges if the file has that.", metavar="ARRAY"),
+    ] = None,
+    minimum: Annotated[
+        float | None, _option(_LIMITS, "Lowest feature value.", callback=number(), metavar="NUMBER")
+    ] = None,
+    maximum: Annotated[
+        float | None, _option(_LIMITS, "Highest feature value.", callback=number(), metavar="NUMBER")
+    ] = None,
+    binary: Annotated[bool, _option(_LIMITS, "All features stay 0 or 1.", "--binary")] = False,
+    non_negative: Annotated[bool, _option(_LIMITS, "No feature goes below 0.", "--non-negative")] = False,
+    settings: dict[str, Any] | None = None,
 ) -> None:
     """Mend graphs for a trained model, where there is something to mend; labels are not needed.
 
@@ -77,36 +150,6 @@ def mend(
     log_to_stderr(quiet)
     from graphmend.cli.mend_run import Request, run_mend
 
-    limits = {
-        "frozen_nodes": frozen_nodes,
-        "frozen_columns": frozen_columns,
-        "frozen_edges": frozen_edges,
-        "minimum": minimum,
-        "maximum": maximum,
-        "binary": binary,
-        "non_negative": non_negative,
-    }
-    settings = {
-        "surrogate": surrogate,
-        "view": view,
-        "label_mask": label_mask,
-        "surrogate_weight": surrogate_weight,
-        "steps": steps,
-        "feature_steps": feature_steps,
-        "edge_steps": edge_steps,
-        "lr_feature": lr_feature,
-        "feature_scale": feature_scale,
-        "lr_edge": lr_edge,
-        "budget": budget,
-        "num_samples": num_samples,
-        "edge_update": edge_update,
-        "space": space,
-        "directed": directed,
-        "embedding": embedding,
-        "time_limit": time_limit,
-    }
-    sources = {name: context.get_parameter_source(name) for name in settings}
-    given = {name for name, kind in sources.items() if kind is not None and not kind.name.startswith("DEFAULT")}
     run_mend(
         Request(
             graphs=graph,
@@ -115,9 +158,16 @@ def mend(
             factory=factory,
             weights=weights,
             adapter=adapter,
-            settings=settings,
-            given=given,
-            limits=limits,
+            given={**(settings or {}), **({} if embedding is None else {"embedding": embedding})},
+            limits={
+                "frozen_nodes": frozen_nodes,
+                "frozen_columns": frozen_columns,
+                "frozen_edges": frozen_edges,
+                "minimum": minimum,
+                "maximum": maximum,
+                "binary": binary,
+                "non_negative": non_negative,
+            },
             mode=mode,
             seed=seed,
             device=device,

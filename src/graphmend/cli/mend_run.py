@@ -4,48 +4,65 @@ from __future__ import annotations
 
 import functools
 import json
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import chdir, closing, nullcontext
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 import typer
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from graphmend.adapters import Identity
+from graphmend.adapters import ADAPTERS, Adapter
+from graphmend.adapters.case import Needs, prepare
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
+from graphmend.cli.common import check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal
-from graphmend.cli.device import device_of, for_model
-from graphmend.cli.engines import workers_of
-from graphmend.cli.labels import check_answers, labels_digest, read_labels
-from graphmend.cli.limits import limits_of
-from graphmend.cli.mend_options import GATE
+from graphmend.cli.mend import GATE
+from graphmend.cli.mend_inputs import (
+    answers_digest,
+    answers_in,
+    check_answers,
+    labelled_nodes,
+    limits_of,
+    mask_in,
+    scores_if_possible,
+    scores_of,
+    settle,
+)
 from graphmend.cli.mend_tables import print_reports, print_verdicts
-from graphmend.cli.mend_work import Job, Mending, ModelFiles
-from graphmend.cli.methods import adapter_of, applying, methods
-from graphmend.cli.models import load_any_model
-from graphmend.cli.paths import check_no_clash, results_of
-from graphmend.cli.scoring import labelled_nodes, scores_of
-from graphmend.errors import GraphMendError, require
-from graphmend.files.files import check_folder, check_target, digest, is_whole
-from graphmend.files.graph_files import load_graph
+from graphmend.cli.models import device_of, for_model, load_any_model
+from graphmend.cli.settings import LOSS, settings, values_for
+from graphmend.errors import GraphMendError, choose, require
+from graphmend.files.digest import model_digest, unchanged
+from graphmend.files.files import check_folder, check_target, digest, is_whole, write_arrays, write_text
+from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
+from graphmend.graph.edits import edge_attributes
+from graphmend.graph.limits import Limits
+from graphmend.outputs import predictions
 from graphmend.progress import track
+from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
+from graphmend.surrogates import Supervised, Surrogate, surrogate_class
+from graphmend.transforms import view_of
 from graphmend.version import __version__
 from graphmend.workers.folders import in_folder
 from graphmend.workers.local import Lost, Workers
 
-WITHOUT_CARD = ("airgnn_tune", "fine_tune", "gtrans", "identity", "jaccard", "tent")
-"""Adapters that do not look at a source card."""
+Report = dict[str, Any]
 
 TEST = "test_mask"
+PARTS = (".npz", ".predictions.npz", ".patch.safetensors", ".json")
+"""The ends of the files that a mended graph leaves, in the order in which they are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for; ``out`` is ``None`` if nothing shall be written."""
+    """What was asked for; ``out`` is ``None`` if nothing shall be written, ``given`` has settings of the adapter."""
 
     graphs: list[Path]
     out: Path | None
@@ -53,8 +70,7 @@ class Request:
     factory: str | None
     weights: Path | None
     adapter: str
-    settings: dict[str, Any]
-    given: set[str]
+    given: dict[str, Any]
     limits: dict[str, Any]
     mode: str
     seed: int
@@ -76,34 +92,200 @@ class Request:
         return self.weights if self.model is None else self.model
 
 
+@dataclass
+class Job:
+    """One graph, and what is read and checked before it is mended.
+
+    Args:
+        path: The file of the graph.
+        original: The graph as it is in the file.
+        data: The graph as the model takes it.
+        limits: What must not change.
+        record: What must be the same for the work to be the same, beside the graph's fingerprint.
+        report: The report of the very same work, if that was done before.
+        arrays: The arrays of the graph file that settings of the adapter name.
+        tested: The nodes that are scored.
+        before: Their scores as the graph is.
+    """
+
+    path: Path
+    original: Data
+    data: Data
+    limits: Limits
+    record: dict[str, Any]
+    report: Report | None = None
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+    tested: Tensor | None = None
+    before: dict[str, float] | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of the graph in the file."""
+        return fingerprint_of(self.original)
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where a model comes from, so that another process can read it.
+
+    Args:
+        model: A checkpoint, or ``None``.
+        factory: The function that builds it otherwise.
+        weights: Its weights.
+        folder: The current folder, in which the function is looked for first.
+        digest: A digest of the model, so that one that was read before is not taken for another.
+    """
+
+    model: Path | None
+    factory: str | None
+    weights: Path | None
+    folder: Path
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mending:
+    """Mends one graph after another.
+
+    Args:
+        net: The model; another process, to which it is not sent, reads it from ``files`` once.
+        files: Where it comes from.
+        device: Where to compute.
+        adapter: Who mends.
+        settings: Its settings.
+        call: Seed, mode and progress.
+        card: The source card.
+        questions: How many nodes to ask about at most.
+        answers: Known labels, by node.
+        labels: The file that they are from.
+    """
+
+    net: nn.Module | None
+    files: ModelFiles
+    device: torch.device
+    adapter: str
+    settings: dict[str, Any]
+    call: dict[str, Any]
+    card: Card
+    questions: int
+    answers: dict[int, int] | None
+    labels: Path | None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _without_model, ({**vars(self), "net": None},)
+
+    def __call__(self, job: Job, folder: Path | None) -> tuple[Path, Report]:
+        """The graph's path and report; the results are written if there is a folder for them."""
+        net = _read_once(self.files, self.device) if self.net is None else self.net
+        adapter = adapter_with(self.adapter, self.settings, job.arrays)
+        result = adapter(net, job.data, card=self.card.card, limits=job.limits, **self.call)
+        if self.answers is not None and self.labels is not None:
+            result = settle(result, self.answers, self.labels)
+        nodes = result.questions(self.questions).tolist() if self.questions else None
+        more: Report = {"questions": nodes, "card": self.card.summary()}
+        if (job.data.x.dtype, job.data.x.device) != (job.original.x.dtype, job.original.x.device):
+            result = result.rebase(job.original, cast=job.data, before=vars(job).get("fingerprint"))
+        if folder is None:
+            return job.path, {"graph": job.path.name, **result.summary(), **more}
+        return job.path, _written(job, result, {**more, "provenance": provenance(self.device)}, folder)
+
+
+def _without_model(fields: dict[str, Any]) -> Mending:
+    return Mending(**fields)
+
+
+@functools.lru_cache(maxsize=1)
+def _read_once(files: ModelFiles, device: torch.device) -> nn.Module:
+    with nullcontext() if files.factory is None else chdir(files.folder):
+        return load_any_model(files.model, factory=files.factory, weights=files.weights).to(device)
+
+
+def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> dict[str, Any]:
+    """The report of a mended graph; graph, predictions and patch are written first, the report last."""
+    graph, predicted, patch, report_file = results_of(job.path, out)
+    save_graph(graph, result.data)
+    arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
+    write_arrays(predicted, arrays)
+    result.patch.save(patch)
+    report = {
+        "fingerprint": result.patch.before,
+        **job.record,
+        **result.summary(),
+        "history": [asdict(step) for step in result.history],
+        "candidates": [asdict(candidate) for candidate in result.candidates],
+        **more,
+    }
+    if job.tested is not None:
+        report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
+    write_text(report_file, json.dumps(report, indent=2) + "\n")
+    return report
+
+
+def adapter_with(name: str, values: dict[str, Any], arrays: dict[str, Tensor]) -> Adapter:
+    """An adapter with its settings.
+
+    Args:
+        name: The adapter.
+        values: The values of all its settings.
+        arrays: What the arrays hold that some of them name; without them, the adapter is for no graph.
+    """
+    given = {
+        setting.name: arrays.get(setting.name) if setting.kind == "array" else values[setting.name]
+        for setting in settings()[name]
+        if setting not in LOSS and values[setting.name] is not None
+    }
+    if any(values.get(setting.name, setting.default) != setting.default for setting in LOSS):
+        given["surrogate"] = _surrogate(values, arrays.get("label_mask"))
+    return choose("adapter", name, ADAPTERS)(**given)
+
+
+def _surrogate(values: dict[str, Any], labelled: Tensor | None) -> Surrogate:
+    kind: Any = surrogate_class(values["surrogate"])
+    takes_view = is_dataclass(kind) and "view" in (own.name for own in fields(kind))
+    loss: Surrogate = kind(view_of(values["view"])) if takes_view else kind()
+    return loss if labelled is None else Supervised(labelled) + float(values["surrogate_weight"]) * loss
+
+
 def run_mend(request: Request) -> None:
     """Mend the graphs, or say what would be done, and print it."""
     workers = workers_of(request.jobs, request.ray, request.device)
     where = device_of(request.device)
-    chosen = applying(request.adapter, request.settings, request.given)
+    chosen = values_for(request.adapter, request.given)
     _check_request(request)
-    answers = None if request.labels is None else read_labels(request.labels)
+    answers = None if request.labels is None else answers_in(request.labels)
     net = load_any_model(request.model, factory=request.factory, weights=request.weights).to(where)
-    adapter_of(request.adapter, chosen)  # complain before any graph is read
+    adapter_with(request.adapter, chosen, {})  # complain before any graph is read
+    with unchanged(net):
+        _run(request, net, chosen, answers, workers, where)
+
+
+def _run(
+    request: Request,
+    net: nn.Module,
+    chosen: dict[str, Any],
+    answers: dict[int, int] | None,
+    workers: Workers,
+    where: torch.device,
+) -> None:
     card = _card(request, net, where)
-    settings = {
-        "adapter": request.adapter,
-        **chosen,
-        **request.limits,
-        "seed": request.seed,
-        "mode": request.mode,
-        "card": card.digest,
-        "questions": request.questions,
-        "labels": None if answers is None else labels_digest(answers),
-    }
     same: dict[str, Any] = {
-        "model": digest(net.state_dict(), f"{net} {getattr(net, 'config', request.factory)}"),
+        "model": _digest_of(net, request.factory),
         "graphmend": __version__,
-        "settings": settings,
+        "settings": {
+            "adapter": request.adapter,
+            **chosen,
+            **request.limits,
+            "seed": request.seed,
+            "mode": request.mode,
+            "card": card.digest,
+            "questions": request.questions,
+            "labels": None if answers is None else answers_digest(answers),
+        },
     }
     jobs = [_job(path, request, net, card, same) for path in request.graphs]
     for job in jobs:  # all labels are checked before the first graph is mended
         if job.report is None:
+            _read_arrays(job, request, chosen)
             _check_labels(job, request, net, card, chosen.get("label_mask"), answers)
 
     paths = (_absolute(request.model), request.factory, _absolute(request.weights), Path.cwd())
@@ -114,7 +296,7 @@ def run_mend(request: Request) -> None:
         files=ModelFiles(*paths, same["model"]),
         device=where,
         adapter=request.adapter,
-        options=chosen,
+        settings=chosen,
         call={"seed": request.seed, "mode": request.mode, "progress": shown and len(left) == 1},
         card=card,
         questions=request.questions,
@@ -145,6 +327,17 @@ def _mended(
                 )
             path, reports[path] = result
     return reports
+
+
+def results_of(graph: Path, out: Path) -> list[Path]:
+    """The files that mending a graph writes into a folder, in the order of :data:`PARTS`."""
+    return [out / f"{graph.stem}{part}" for part in PARTS]
+
+
+def _digest_of(net: nn.Module, factory: str | None) -> str:
+    """A digest of a model: its weights with their types, its layers, and how it was made."""
+    types = sorted({str(parameter.dtype) for parameter in net.parameters()})
+    return digest({}, f"{model_digest(net)} {types} {net} {getattr(net, 'config', factory)}")
 
 
 def _absolute(path: Path | None) -> Path | None:
@@ -179,7 +372,7 @@ def _check_request(request: Request) -> None:
 
 def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
     """The card that was asked for, made or found."""
-    if request.adapter in WITHOUT_CARD:
+    if not ADAPTERS[request.adapter].uses_card:
         useless = ["--card"] * (request.card is not None) + ["--source"] * bool(request.sources)
         require(
             not useless, f"--adapter {request.adapter} has no use for a source card; leave out {' and '.join(useless)}"
@@ -189,7 +382,7 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
         wanted = "--card" if request.card is not None else "--no-card"
         single = request.card is None and not request.no_card
         require(single, f"--source makes a card on the way; leave out {wanted}")
-        made = card_of_graphs(net, request.sources, device, request.settings["embedding"])
+        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"))
         return Card(made, f"source card made from {', '.join(map(str, request.sources))}")
     return find_card(request.checkpoint, request.card, request.no_card)
 
@@ -200,20 +393,17 @@ def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[st
     _check_missing(original.x, request.adapter, path)
     data = for_model(original, net, device_of(request.device))
     card.check(net, data)
-    tensors = {name: value for name, value in original.to_dict().items() if torch.is_tensor(value)}
-    record = {
-        "graph": path.name,
-        "fingerprint": fingerprint_of(original),
-        "arrays": fingerprint(tensors),
-        **same,
-    }
-    report = None if request.out is None else _done(results_of(path, request.out), record)
-    return Job(path, original, data, limits_of(original, request.limits, path), record, report)
+    graph = {"x", "edge_index", *edge_attributes(original)}  # which the fingerprint of the graph covers
+    others = {name: value for name, value in original.to_dict().items() if torch.is_tensor(value) and name not in graph}
+    record = {"graph": path.name, "arrays": fingerprint(others), **same}
+    job = Job(path, original, data, limits_of(original, request.limits, path), record)
+    job.report = None if request.out is None else _done(job, results_of(path, request.out))
+    return job
 
 
 def _check_missing(x: Tensor, adapter: str, path: Path) -> None:
     """Raise if values are missing and the adapter does not fill them."""
-    if not methods()[adapter].fills_missing and not is_finite(x):
+    if not ADAPTERS[adapter].fills_missing and not is_finite(x):
         missing = x.isnan()
         raise GraphMendError(
             f"{path}: x holds {int(missing.sum())} missing values, first {first_entry(x, missing)}, and --adapter "
@@ -221,10 +411,15 @@ def _check_missing(x: Tensor, adapter: str, path: Path) -> None:
         )
 
 
-class _OnFilled(Identity):
-    """Plain prediction, also where values are missing, which are filled."""
-
-    fills_missing = True
+def _read_arrays(job: Job, request: Request, chosen: dict[str, Any]) -> None:
+    """Read the arrays that settings of the adapter name."""
+    for setting in settings()[request.adapter]:
+        name = chosen[setting.name]
+        if setting.kind == "array" and name is not None:
+            if setting in LOSS:  # all of these nodes need labels
+                job.arrays[setting.name] = labelled_nodes(job.data, name, job.path)
+            else:
+                job.arrays[setting.name] = mask_in(job.data, setting.name, name, job.path)
 
 
 def _check_labels(
@@ -237,30 +432,31 @@ def _check_labels(
 ) -> None:
     """Read all labels that will be used or scored, and raise unless they are classes that the model knows."""
     data, path = job.data, job.path
-    if label_mask is not None:
-        job.labelled = labelled_nodes(data, label_mask, path)
     if request.out is not None and data.get("y") is not None and data.get(TEST) is not None:
         job.tested = labelled_nodes(data, TEST, path)
-    if job.labelled is None and job.tested is None and answers is None:
+    if label_mask is None and job.tested is None and answers is None:
         return
-    logits = _OnFilled()(net, data, limits=job.limits, card=card.card).logits
-    if job.labelled is not None and label_mask is not None:
-        scores_of(logits, data, job.labelled, label_mask, path)
+    filled = Needs("a plain prediction", fills_missing=True)
+    with prepare(net, data, filled, limits=job.limits, card=card.card) as case, torch.no_grad():
+        logits = case.require_frozen().predict(case.data)
+    if label_mask is not None:
+        scores_of(logits, data, job.arrays["label_mask"], label_mask, path)
     if job.tested is not None:
         job.before = scores_of(logits, data, job.tested, TEST, path)
     if answers is not None and request.labels is not None:
         check_answers(answers, logits, request.labels)
 
 
-def _done(results: list[Path], record: dict[str, Any]) -> dict[str, Any] | None:
+def _done(job: Job, results: list[Path]) -> Report | None:
     """The stored report of the very same work, if all of it is there and whole."""
     *parts, report_file = results
     try:
         stored = json.loads(report_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    same = isinstance(stored, dict) and all(stored.get(key) == json.loads(json.dumps(record[key])) for key in record)
-    return stored if same and all(map(is_whole, parts)) else None
+    expected = json.loads(json.dumps(job.record))
+    same = isinstance(stored, dict) and all(stored.get(key) == value for key, value in expected.items())
+    return stored if same and stored.get("fingerprint") == job.fingerprint and all(map(is_whole, parts)) else None
 
 
 def _print(request: Request, reports: list[dict[str, Any]], card: Card) -> None:

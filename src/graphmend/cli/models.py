@@ -1,13 +1,16 @@
-"""Models for the commands: a checkpoint of a backbone, or anybody's model from a factory and weights."""
+"""Models for the commands, the device that they compute on, and graphs as they take them."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from graphmend.cli.lab import lab
 from graphmend.errors import GraphMendError, require
@@ -61,3 +64,25 @@ def _made_by(factory: str) -> nn.Module:
         raise GraphMendError(f"the factory {factory!r} failed: {type(error).__name__}: {error}") from error
     require(isinstance(model, nn.Module), f"the factory {factory!r} returned a {type(model).__name__}, not a model")
     return model
+
+
+def device_of(name: str) -> torch.device:
+    """A device that exists."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise GraphMendError(f"unknown device {name!r}; use 'cpu' or 'cuda'") from error
+    require(device.type in ("cpu", "cuda"), f"unknown device {name!r}; use 'cpu' or 'cuda'")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        require((device.index or 0) < count, f"there is no device {name!r}, only {count} GPUs; use 'cpu'")
+    return device
+
+
+def for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
+    """A copy with the features in the model's floating-point type, all on one device."""
+    out = copy.copy(data)
+    kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
+    if len(kinds) == 1:
+        out.x = data.x.to(kinds.pop())
+    return out.to(device)

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from graphmend.cli.common import JsonFlag, Quiet, reported
+from graphmend.cli.common import JsonFlag, Quiet, check_no_clash, reported
 from graphmend.cli.console import PlainConsole, log_to_stderr
-from graphmend.cli.paths import check_no_clash
 from graphmend.errors import choose, require
 
 PatchFile = Annotated[

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmend.files.files import digest
+from graphmend.wrappers import unwrapped
 
 __all__ = ["model_digest", "unchanged"]
 
@@ -43,7 +44,6 @@ def model_digest(model: nn.Module) -> str:
 
 
 def _digest(model: nn.Module) -> str:
-    module = getattr(model, "_orig_mod", model)  # torch.compile keeps the original model in this attribute
-    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in unwrapped(model).state_dict().items() if isinstance(value, Tensor)}
     dense = {name: value for name, value in tensors.items() if value.layout == torch.strided}
     return digest({name: value.double() if value.is_floating_point() else value for name, value in dense.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -38,9 +39,12 @@ __all__ = [
     "first_line",
     "is_whole",
     "open_arrays",
+    "parse_json",
     "read_arrays",
     "read_header",
+    "read_json",
     "read_safetensors",
+    "within",
     "write_arrays",
     "write_atomically",
     "write_bytes",
@@ -78,6 +82,14 @@ def check_file(path: Path, remedy: str = "check the path") -> None:
         raise GraphMendError(f"cannot read {escaped(str(path))}: {_reason(error)}; {remedy}") from error
     require(is_file or not exists, f"there is no file {path}: it is not a file but a folder or a device; {remedy}")
     require(is_file, f"there is no file {path}; {remedy}")
+
+
+def within(folder: Path, name: str) -> Path:
+    """The file ``name`` below ``folder``; raises if a name from elsewhere leads out of the folder."""
+    path = Path(name)
+    is_below = not path.is_absolute() and ".." not in path.parts and path.parts != () and "\0" not in name
+    require(is_below, f"the name {escaped(name, 80)!r} leads out of {folder}; take files only from where you trust")
+    return folder / path
 
 
 def check_folder(path: Path) -> None:
@@ -162,8 +174,13 @@ def _prefix(target: Path) -> str:
     return f".{short}.graphmend-"
 
 
+@functools.cache
 def _machine() -> str:
-    return f"{zlib.crc32(platform.node().encode()):08x}"
+    """What process numbers belong to. Containers may share a name, but not their process numbers or their machine."""
+    parts = [platform.node()]
+    with suppress(OSError):  # not every system has these files
+        parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
+    return f"{zlib.crc32(' '.join(parts).encode()):08x}"
 
 
 def _remove_abandoned(target: Path) -> None:
@@ -226,6 +243,26 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
         raise GraphMendError(f"{path} is not a readable safetensors file ({reason}); write it again") from error
     require(is_same, f"{path} is damaged: its checksum does not fit; write it again")
     return tensors, header
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; raises one sentence if it is no file, or damaged, or nested too deeply."""
+    check_file(path)
+    try:
+        check_size(path, path.stat().st_size)
+        content = path.read_bytes()
+    except OSError as error:
+        raise GraphMendError(f"cannot read {escaped(str(path))}: {_reason(error)}; check the path") from error
+    return parse_json(path, content)
+
+
+def parse_json(path: Path | str, content: bytes) -> Any:
+    """The JSON in some bytes; ``path`` says where they come from."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        name = escaped(str(path))
+        raise GraphMendError(f"{name} is damaged, or no JSON ({first_line(error)}); write it again") from error
 
 
 def read_header(

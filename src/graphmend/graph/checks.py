@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.storage import E_KEYS, N_KEYS
 
@@ -16,6 +16,14 @@ from graphmend.errors import require, shown
 from graphmend.graph.edits import edge_attribute_names
 from graphmend.graph.pieces import number_of_graphs
 from graphmend.outputs import check_dense, check_floats
+
+
+def check_order(model: Any, data: Any) -> None:
+    """Raise if somebody has given the graph before the model."""
+    swapped = isinstance(data, nn.Module) and not isinstance(model, nn.Module)
+    require(
+        not swapped, f"the model comes first, then the graph (got a {type(model).__name__} as the model); swap them"
+    )
 
 
 def check_graph(data: Data, *, missing_allowed: bool = False) -> bool:
@@ -93,7 +101,10 @@ def check_features(data: Data) -> None:
     x = data.get("x")
     require(isinstance(x, Tensor), f"the graph has no feature tensor x (got {type(x).__name__}); set data.x")
     check_floats(x, "x")
-    require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)})")
+    wide = (
+        f"; give x.flatten(1), and let the model begin with x.unflatten(1, {tuple(x.shape[1:])})" if x.dim() > 2 else ""
+    )
+    require(x.dim() == 2, f"x must have two dimensions, nodes x features (got shape {tuple(x.shape)}){wide}")
     require(x.size(0) > 0, "the graph is empty: x has no rows; pass a graph with at least one node")
     require(x.size(1) > 0, "the nodes have no features: x has no columns; pass at least one feature")
 

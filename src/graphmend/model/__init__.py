@@ -1,5 +1,5 @@
 """Any PyG model as a frozen backbone."""
 
-from graphmend.model.frozen import FrozenGNN
+from graphmend.model.frozen import FrozenGNN, Observation
 
-__all__ = ["FrozenGNN"]
+__all__ = ["FrozenGNN", "Observation"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -98,6 +98,38 @@ class Tap:
             for handle in handles:
                 handle.remove()
         raise GraphMendError(f"the model did not reach the layer {self.layer.name!r} this time; name another embedding")
+
+
+def tapped(model: nn.Module, taps: Sequence[Tap], run: Callable[[], object]) -> tuple[object, list[Tensor]]:
+    """Run the model once, as a whole: what it returns, and what each of several taps without a tail takes from it.
+
+    What a later layer overwrites in place, as an activation may, is taken in a run of its own.
+    """
+    modules = {model.get_submodule(tap.layer.name): tap.layer.name for tap in taps}
+    turns: Counter[nn.Module] = Counter()
+    taken: dict[Tap, tuple[Tensor, int]] = {}
+
+    def take(call: Call, value: Any, *, is_output: bool) -> None:
+        tap = Tap(call, is_output)
+        if tap in taps and isinstance(value, Tensor):
+            taken[tap] = value, value._version
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        turns[module] += 1
+        take(Call(modules[module], turns[module]), _node_input(args, kwargs), is_output=False)
+
+    def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        take(Call(modules[module], turns[module]), out, is_output=True)
+
+    handles = [module.register_forward_pre_hook(before, with_kwargs=True) for module in modules]
+    handles += [module.register_forward_hook(after) for module in modules]
+    try:
+        result = run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    is_kept = {tap: value._version == version for tap, (value, version) in taken.items()}
+    return result, [taken[tap][0].flatten(1) if is_kept.get(tap) else tap(model, run) for tap in taps]
 
 
 def named_tap(model: nn.Module, name: str, run: Callable[[], object], nodes: int) -> Tap:

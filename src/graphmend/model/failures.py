@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.report import Stopped
 from graphmend.errors import GraphMendError, ModelFailedError
+from graphmend.model.call import Caller
 
 __all__ = ["cannot_run", "failures_named", "first_line"]
 
@@ -36,6 +37,8 @@ def failures_named(model: nn.Module | None, data: Data) -> Iterator[None]:
 def cannot_run(model: nn.Module | None, data: Data, error: Exception) -> str:
     """The sentence for a model that does not go with a graph."""
     said = f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}"
+    if isinstance(error, NotImplementedError):
+        return f"{said}; give it a forward(x, edge_index) that returns the scores of the nodes"
     return f"{said}; {_remedy(model, data, str(error))}"
 
 
@@ -47,9 +50,21 @@ def _remedy(model: nn.Module | None, data: Data, message: str) -> str:
         return f"its weights are {weight.dtype} but x is {x.dtype}: convert one of them, {remedy}"
     if weight.device != x.device:
         return f"its weights are on {weight.device} but x is on {x.device}: move one of them"
+    called = "" if model is None else _called(model)
     if "adj_t" in message:
         return "the graph is given to it with edge_index instead of adj_t, so that edges can change: let it read that"
-    return "check feature width, dtype and device"
+    return f"{called}check feature width, dtype and device"
+
+
+def _called(model: nn.Module) -> str:
+    """How the model was called, where it may have wanted something else."""
+    caller = Caller(model)
+    if caller.wants_data:
+        return f"its forward was given the whole graph as {caller.graph[0]}, so wrap it if that is something else, or "
+    if caller.graph[:2] != ["x", "edge_index"]:
+        given = ", ".join(f"{name}={value}" for name, value in zip(caller.graph, ("x", "edge_index"), strict=False))
+        return f"its forward was called with {given}, so wrap it if it wants something else, or "
+    return ""
 
 
 def first_line(error: Exception) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import BatchNorm as GraphBatchNorm
+from torch_geometric.nn import MessagePassing
 
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import Leaves
@@ -59,7 +60,7 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
     comes before a batch normalisation (which is affine, too, once training is over), is the first layer of a GCN, of
     GraphSAGE and of GIN. Where none reacts, the first layer is the convolution around the last affine output (GAT), or
     that output itself (a linear map in front of everything else). A convolution that is nowhere affine and has no
-    modules inside is taken as it is.
+    modules inside is taken as it is. In a model that reads no edges, every output counts as one that reacts.
 
     Args:
         model: The model.
@@ -92,8 +93,9 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
     def varies(call: Call) -> bool:
         return _varies(first[call].value) or (x.size(0) == 1 and follows(call))
 
-    reacting = [c for c in calls if not torch.equal(first[c].value, bare[c].value)]
-    affine = _before_batch_norm([c for c in calls if is_affine(c) and varies(c)], first)
+    following = [c for c in calls if follows(c)]
+    reacting = [c for c in following if not torch.equal(first[c].value, bare[c].value)] or following
+    affine = _before_batch_norm([c for c in following if is_affine(c) and varies(c)], first)
     chosen = _chosen(affine, reacting, first)
     if chosen is None:
         require_visible_layers(model, "its first layer")
@@ -168,7 +170,8 @@ def _response(value: Tensor, products: list[Tensor]) -> Tensor:
 
 def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
     """The outputs of all modules with one row of numbers per node, in the order in which the modules finish."""
-    names = {module: name for name, module in model.named_modules() if name and not is_scripted(module)}
+    layers = {name: module for name, module in model.named_modules() if name or isinstance(module, MessagePassing)}
+    names = {module: name for name, module in layers.items() if not is_scripted(module)}
     turns: Counter[nn.Module] = Counter()
     outputs: dict[Call, _Output] = {}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +21,41 @@ from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.engine import MODES
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
+from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
 from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.graph.pieces import number_of_graphs
-from graphmend.model.call import Caller
-from graphmend.model.edge_weights import Way, filtered
-from graphmend.model.embedding import Tap
-from graphmend.model.failures import failures_named
+from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
+from graphmend.model.comparing import is_close
+from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly
+from graphmend.model.embedding import Tap, tapped
+from graphmend.model.failures import failures_named, first_line
+from graphmend.model.first_layer import response_of_mean
+from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
-from graphmend.model.trials import Trials
+from graphmend.model.restoring import Restoring, finishes
 from graphmend.model.wiring import Taps, signature, wiring_of
+from graphmend.wrappers import unwrapped
 
-__all__ = ["FrozenGNN"]
+__all__ = ["FrozenGNN", "Observation"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Observation(NamedTuple):
+    """What a model shows of a graph.
+
+    Args:
+        first: The output of the first layer before any activation.
+        z: The embedding.
+        logits: The output.
+    """
+
+    first: Tensor
+    z: Tensor
+    logits: Tensor
 
 
 class FrozenGNN:
@@ -54,6 +76,8 @@ class FrozenGNN:
         seed: For models that draw random numbers even in eval mode.
         mode: ``"eager"`` runs every view by itself.
         taps: Where the first layer and Z come from, see :attr:`taps`; by default they are found on this graph.
+        output: Which part of what the model returns has the scores: a key or an attribute (``"logits"``), or a
+            position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:
         >>> import torch_geometric.nn as pyg
@@ -72,6 +96,7 @@ class FrozenGNN:
         seed: int = 0,
         mode: str = "auto",
         taps: Taps | None = None,
+        output: Output = None,
     ) -> None:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -85,35 +110,36 @@ class FrozenGNN:
         given = type(taps).__name__
         require(taps is None or isinstance(taps, Taps), f"taps must be those of a FrozenGNN or a card (got {given})")
         self.model = model
-        inner = getattr(model, "_orig_mod", model)  # torch.compile keeps the original model in this attribute
-        self.module: nn.Module = inner  #: the model that is run
+        self.module = unwrapped(model)  #: the model that is run
+        self.output = check_output_name(output)
         self.stacked_views = False  #: whether views went through the model together
         self._data = plain(data)
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
-        self._stack: ExitStack | None = None
+        self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
-        with ExitStack() as stack:
-            stack.callback(self.__dict__.pop, "_trials", None)  # it refers to this object, and both to a graph
+        with Restoring() as stack:
+            stack.callback(self.__dict__.pop, "_probe", None)  # it refers to a graph
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(untouched_rng(self._seed))
             stack.enter_context(frozen_model(self.module))
             stack.enter_context(caching())
             taps = self._given_taps
-            self.signature = signature(self.module, self._data, self._embedding)
+            self.signature = (signature(self.module, self._data, self._embedding), self.output)
             self._wiring = wiring_of(self.module, self.signature)
-            self._trials = Trials(self, self.module, self._data, self._wiring, self._embedding, self._seed, taps)
-            self._trials.run_once()
+            self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
+            self._probe.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
-                self._trials.embedding()
-            self._forward = Caller(self.module, self._wiring.leave_out)
+                self._probe.embedding()
+            self._forward = self._probe.forward
             self._stack, self._thread = stack.pop_all(), threading.get_ident()
         return self
 
+    @finishes
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -125,11 +151,11 @@ class FrozenGNN:
         """Logits. ``edge_weight`` is the presence of each edge, on top of the weight the graph itself gives it."""
         forward = self._caller()
         with failures_named(self.module, self._data):
-            return self.checked_logits(self._ready(forward, x, edge_index, edge_weight)())
+            return self._scores(self._ready(forward, x, edge_index, edge_weight)())
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation Z, one row per node."""
-        forward, source = self._caller(), self._trials.embedding()
+        forward, source = self._caller(), self._probe.embedding()
         with failures_named(self.module, self._data):
             if isinstance(source, Tap):
                 return source(self.module, self._ready(forward, x, edge_index, edge_weight))
@@ -138,9 +164,25 @@ class FrozenGNN:
 
     def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The output of the first layer before any normalisation or activation, one row per node."""
-        forward, source = self._caller(), self._trials.first_layer()
+        forward, source = self._caller(), self._probe.first_layer()
         with failures_named(self.module, self._data):
             return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
+
+    @torch.no_grad()
+    def observe(self, data: Data, x: Tensor | None = None) -> Observation:
+        """What the model shows of a graph, in one run of it where that is possible.
+
+        Args:
+            data: The graph.
+            x: Other features for it, which may be shared features.
+        """
+        forward, first, z_tap = self._caller(), self._probe.first_layer().tap, self._probe.visible_embedding()
+        together = [first] if z_tap is None else [first, z_tap]
+        x = data.x if x is None else x
+        with failures_named(self.module, data), self.on(data, weights_count=self.weights_count):
+            run = self._ready(forward, x, data.edge_index, None)
+            logits, (shown, *z) = tapped(self.module, together, run)
+            return Observation(shown, z[0] if z else self.embed(x, data.edge_index), self._scores(logits))
 
     @property
     def taps(self) -> Taps:
@@ -149,12 +191,12 @@ class FrozenGNN:
         Once somebody has asked, this is where :meth:`first_layer` and :meth:`embed` take them from.
         """
         self._caller()
-        return self._trials.taps()
+        return self._probe.taps()
 
     @property
     def node_keys(self) -> Tensor:
         """A number for each node of the graph that does not depend on the numbering, to break ties by."""
-        return self._trials.keys
+        return self._probe.keys
 
     def canonical(self, data: Data) -> Data:
         """A copy of the graph, which may have been changed since, in an order that does not depend on the numbering."""
@@ -164,13 +206,15 @@ class FrozenGNN:
     def first_map(self) -> Tensor:
         """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``."""
         self._caller()
-        return self._trials.first_map(self._data)
+        data = self._probe.sampled(self._data)
+        with untouched_rng(self._seed), self.on(data):
+            return response_of_mean(lambda x: self.first_layer(x, data.edge_index), data.x)
 
     @property
     def first_norm(self) -> nn.Module | None:
         """The batch normalisation behind the first layer, if there is one."""
         self._caller()
-        name = self._trials.first_layer().norm
+        name = self._probe.first_layer().norm
         return None if name is None else self.module.get_submodule(name)
 
     @contextmanager
@@ -187,7 +231,7 @@ class FrozenGNN:
     def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
         """Z of several views of one graph; where operations are short, the views go through the model together."""
         self._caller()
-        if self._may_stack(graphs) and self._trials.stacks_views():
+        if self._may_stack(graphs) and self._stacks_views():
             self.stacked_views = True
             self._wiring.numbers_of_views.add(len(graphs))
             return self.embed_stacked(graphs)
@@ -216,6 +260,27 @@ class FrozenGNN:
             and first.edge_index.size(1) == self._data.edge_index.size(1)
         )
 
+    @torch.no_grad()
+    def _stacks_views(self) -> bool:
+        """Whether views that go through the model together have the embeddings they have alone, tried once."""
+        known = self._wiring if self._wiring.stacks_views is not None else self._probe.findings
+        if known.stacks_views is None:
+            data, generator = self._probe.data, torch.Generator().manual_seed(self._seed)
+            order = torch.randperm(data.x.size(0), generator=generator).to(data.x.device)
+            factor = torch.rand(data.x.size(0), 1, generator=generator).to(data.x)  # so that sums over nodes differ
+            views = []
+            for x in (data.x, data.x[order] * factor):
+                weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
+                views.append(Data(x=x, edge_index=data.edge_index, edge_weight=weight))
+            try:
+                with untouched_rng(self._seed), self.on(data):
+                    apart = [self.embed(view.x, view.edge_index, view.edge_weight) for view in views]
+                    known.stacks_views = all(map(is_close, apart, self.embed_stacked(views)))
+            except Exception as error:
+                _LOG.debug("views are not stacked: %s", first_line(error))
+                known.stacks_views = False
+        return known.stacks_views
+
     def predict(self, data: Data, *, weights_count: bool = False) -> Tensor:
         """Logits on a graph as it is, with its own weights.
 
@@ -223,18 +288,14 @@ class FrozenGNN:
             data: The graph.
             weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
         """
-        forward = self._caller()
-        with failures_named(self.module, data):
-            if weights_count:
-                with self.on(data, weights_count=True):
-                    return self(data.x, data.edge_index)
-            return self.checked_logits(forward(self.fresh(data)))
+        with failures_named(self.module, data), self.on(data, weights_count=weights_count):
+            return self(data.x, data.edge_index)
 
     @property
     def way(self) -> Way:
         """How edges get weights, one of the functions of :mod:`graphmend.model.edge_weights`."""
         self._caller()
-        return self._trials.way()
+        return self._probe.way()
 
     @property
     def takes_edge_weights(self) -> bool:
@@ -245,7 +306,7 @@ class FrozenGNN:
     def reads_weights(self) -> bool:
         """Whether the model itself reads a graph's ``edge_weight``, as the presence of each edge."""
         self._caller()
-        return self._trials.reads_weights()
+        return self._probe.reads_weights()
 
     @property
     def weights_count(self) -> bool:
@@ -255,7 +316,7 @@ class FrozenGNN:
     def require_edge_weights(self, remedy: str = "edge_steps=0 still works") -> None:
         """Raise :class:`~graphmend.errors.UnsupportedLayerError`, naming the layer, if edges cannot be learned."""
         if not self.takes_edge_weights:
-            raise UnsupportedLayerError(self._trials.why_no_edge_weights(remedy))
+            raise UnsupportedLayerError(self._probe.why_no_edge_weights(remedy))
 
     @property
     def width(self) -> int:
@@ -265,7 +326,27 @@ class FrozenGNN:
     def abilities(self, surrogate: Any, key: Hashable) -> Abilities:
         """What is known about this model with a loss; whether features can be shared is tried on a few nodes."""
         self._caller()
-        return self._trials.abilities(surrogate, key)
+        wiring = self._wiring if key in self._wiring.abilities else self._probe.findings
+        known = wiring.abilities.setdefault(key, Abilities())
+        if not known.is_sharing_tried:
+            with untouched_rng(self._seed):
+                known.why_not_shared = self._why_not_shared(surrogate)
+            known.is_sharing_tried = True
+        return known
+
+    def _why_not_shared(self, surrogate: Any) -> str | None:
+        reason = "it has not been tried"
+        for data in {id(graph): graph for graph in (self._probe.data, self._probe.whole)}.values():
+            graph = copy.copy(data)
+            if self.way is not filtered:
+                generator = torch.Generator().manual_seed(self._seed)
+                graph.edge_weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
+            try:
+                with self.on(data):
+                    return why_features_are_not_shared(self, surrogate, graph, self._seed)
+            except Exception as error:  # a loss for this very graph, or one that does not work at all
+                reason = first_line(error)
+        return reason
 
     @contextmanager
     def on(self, data: Data, *, weights_count: bool = False) -> Iterator[None]:
@@ -311,12 +392,14 @@ class FrozenGNN:
     def _ready(self, caller: Caller, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Callable[[], Any]:
         """A run of the model, or of another function of it, for which all trials have been made."""
         data = with_more_edges(self._data, edge_index)
-        shares = isinstance(x, SharedFeatures) and self._trials.takes_shared_features()
+        shares = isinstance(x, SharedFeatures) and self._probe.takes_shared_features()
         data.x = x if shares else as_tensor(x)
-        graph, weight = self.fresh(data), self._with_own_presence(presence, edge_index.size(1))
+        graph, weight = fresh(data, self._wiring.written or ()), self._with_own_presence(presence, edge_index.size(1))
+        way = self._probe.way()
         if weight is None:
-            return lambda: caller(graph)
-        way = self._trials.way()
+            if way not in (patched, patched_plainly):
+                return lambda: caller(graph)
+            weight = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)  # for the engine's own sums
         return lambda: way(self.module, caller, graph, weight)
 
     def _with_own_presence(self, presence: Tensor | None, edges: int) -> Tensor | None:
@@ -326,23 +409,5 @@ class FrozenGNN:
         own = torch.cat([own, own.new_ones(edges - own.numel())]) if edges > own.numel() else own
         return own if presence is None else own.to(presence.dtype) * presence
 
-    def fresh(self, data: Data) -> Data:
-        """A copy for the model to keep, with its own tensors where the model writes into them."""
-        out = copy.copy(data)
-        for name in self._wiring.written or ():
-            out[name] = as_tensor(data[name]).clone()
-        return out
-
-    def checked_logits(self, out: Any) -> Tensor:
-        """The model's output, if it is one row of numbers per node or per graph."""
-        nodes, graphs = self._data.x.size(0), number_of_graphs(self._data)
-        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) in (nodes, graphs) and out.numel() > 0
-        require(
-            fits,
-            f"the model must return one row per node, {nodes} rows, or per graph, {graphs} (got {shape}); wrap it, and "
-            "of a model that scores pairs of nodes give the part that encodes the nodes",
-        )
-        is_dense = out.layout == torch.strided and out.is_floating_point()
-        require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")
-        return out  # type: ignore[no-any-return]
+    def _scores(self, out: Any) -> Tensor:
+        return scores_of(out, self._data.x.size(0), number_of_graphs(self._data))

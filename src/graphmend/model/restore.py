@@ -13,14 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from graphmend.errors import GraphMendError, listed, require
+from graphmend.model.restoring import restoring
+from graphmend.wrappers import compiled_inside
 
 COPIED_BYTES = 1 << 22  # a graph up to this size is copied in about a millisecond
 _ONE_AT_A_TIME = threading.RLock()
 
 
-@contextmanager
+@restoring
 def untouched_rng(seed: int) -> Iterator[None]:
     """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and give each its state back.
 
@@ -46,13 +49,13 @@ def untouched_rng(seed: int) -> Iterator[None]:
                 torch.cuda.set_rng_state_all(cuda)
 
 
-@contextmanager
+@restoring
 def frozen_model(model: nn.Module) -> Iterator[None]:
-    """Eval mode, no parameter gradients, no layer caches inside; afterwards everything is as it was.
+    """Eval mode, no parameter gradients, layer caches or compiled code inside; afterwards everything is as it was.
 
     Every module's attributes (mode, caches, patched ``forward``, whatever a model stores while it runs), the contents
     of its tables (parameters, buffers, hooks, lists and dicts of its own) and tensors, and the ``requires_grad`` flags
-    are put back, also after an exception or Ctrl-C.
+    are put back, also after an exception or Ctrl-C, which waits where it would cut that short.
     """
     modules = list(model.modules())
     modes = [(module, getattr(module, "training", None)) for module in modules]  # a scripted module keeps it elsewhere
@@ -66,6 +69,7 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(False)
         for module in modules:
             _disable_cache(module)
+            _run_as_written(module)
         yield
     finally:
         for module, values, tables in attributes:
@@ -173,3 +177,14 @@ def _disable_cache(module: nn.Module) -> None:
         module.cached = False  # type: ignore[assignment]
         for name in [name for name in vars(module) if name.startswith("_cached")]:
             setattr(module, name, None)
+
+
+def _run_as_written(module: nn.Module) -> None:
+    """Compiled code cannot be watched or changed, and reversible layers free their input, which others still read."""
+    original = compiled_inside(module)
+    if original is not None:
+        vars(module)["forward"] = original.__call__
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        vars(module)["_compiled_call_impl"] = None
+    if isinstance(module, InvertibleModule):
+        module.disable = True

@@ -53,6 +53,8 @@ class Wiring:
     way: Way | None = None  #: how its edges get weights
     reads_weights: bool | None = None  #: whether a graph's ``edge_weight`` does what presences do
     embedding: OwnEmbed | Tap | None = None  #: where Z comes from
+    is_own_embed_traced: bool = False  #: whether the layer was looked for that shows what the model's own embed returns
+    own_embed_tap: Tap | None = None  #: that layer, if there is one
     takes_shared_features: bool | None = None
     stacks_views: bool | None = None  #: whether several views can go through it as one graph
     numbers_of_views: set[int] = field(default_factory=set)  #: how many went through it so far

@@ -19,13 +19,13 @@ from graphmend.graph.tasks import as_labels, check_task, task_of
 from graphmend.outputs import ASK, Task, changed_rows, number_of_classes, number_of_columns, predicted, wrongness
 from graphmend.results.comparison import Comparison, compare, compare_pairs
 from graphmend.results.display import html_table, text_lines
+from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.frames import frame, node_columns
 from graphmend.results.history import Candidate, Steps
-from graphmend.results.patch import Patch
+from graphmend.results.patch import Patch, rebase
 from graphmend.results.plot import plot
 from graphmend.results.proposal import Proposal
 from graphmend.results.questions import class_number, labels_in_order, numbers_of, poll_of, rows_to_ask
-from graphmend.results.rebase import rebase
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["Adaptation", "Runs"]
@@ -93,6 +93,33 @@ class Adaptation:
         """What the model predicts: a class for each node (or graph), labels of 0 and 1, or the numbers."""
         return predicted(self.task, self.logits)
 
+    @property
+    def decision(self) -> str:
+        """``"applied"``, ``"partly applied"`` or ``"left alone"``: what was done to the graph, or to the model."""
+        if self.verdict is not None:
+            return self.verdict.decision
+        return LEFT_ALONE if self.patch.is_empty and not self._changes_model else APPLIED
+
+    @property
+    def sentence(self) -> str:
+        """Why, or what was changed, in a few words."""
+        if self.verdict is not None:
+            return self.verdict.sentence.removeprefix(f"{self.decision}: ")
+        if self.reason is not None:
+            return self.reason
+        return "a changed copy of the model" if self._changes_model else self.patch.summary()
+
+    @property
+    def predictions_changed(self) -> int | None:
+        """How many predictions changed; ``None`` where the model would have to run once more to tell."""
+        before = self._known_before()
+        is_known = before is not None and self.task.predicts
+        return int(changed_rows(self.task, before, self.logits).sum()) if is_known and before is not None else None
+
+    @property
+    def _changes_model(self) -> bool:
+        return self.rerun is not None and self.rerun.model is not self.model
+
     @cached_property
     def before(self) -> Tensor:
         """The output of the caller's model on the graph as it was; missing values are filled, else there would be none.
@@ -106,7 +133,7 @@ class Adaptation:
     def graph_before(self) -> Data:
         """The graph as it was, with nothing changed but that missing values are filled."""
         original = self.patch.revert(self.data)
-        return original if self.filled is None else self.filled.apply(original)
+        return original if self.filled is None else self.filled.applied(original)
 
     @property
     def values_filled(self) -> int:
@@ -117,8 +144,7 @@ class Adaptation:
         return patch.is_empty if self.filled is None else patch.is_like(self.filled)
 
     def _known_before(self) -> Tensor | None:
-        same_model = self.rerun is None or self.rerun.model is self.model
-        if same_model and self._is_before(self.patch):
+        if not self._changes_model and self._is_before(self.patch):
             return self.logits
         if self.alternative is not None and not self.alternative.is_change:
             return self.alternative.logits
@@ -171,20 +197,23 @@ class Adaptation:
         """
         return plot(self, path)
 
-    def rebase(self, original: Data) -> Adaptation:
+    def rebase(self, original: Data, *, cast: Data | None = None, before: str | None = None) -> Adaptation:
         """The same result for the graph as it was before its features were converted to the type of the model.
 
         Args:
-            original: The graph in its own type and on its own device; see :func:`graphmend.results.rebase.rebase`.
+            original: The graph in its own type and on its own device; see :func:`graphmend.results.patch.rebase`.
+            cast: The converted graph that was mended, if it is at hand and has not changed.
+            before: The fingerprint of the original graph, if it is known.
         """
-        cast = self.patch.revert(self.data)
-        patch, data = rebase(self.patch, cast, original)
-        filled = None if self.filled is None else rebase(self.filled, cast, original)[0]
+        cast = self.patch.revert(self.data) if cast is None else cast
+        before = fingerprint_of(original) if before is None else before
+        patch, data = rebase(self.patch, cast, original, before=before)
+        filled = None if self.filled is None else rebase(self.filled, cast, original, before=before)[0]
         if self.alternative is None:
             return replace(self, data=data, patch=patch, filled=filled)
         other = self.alternative
         if other.is_change:
-            change, changed = rebase(self._patch_of(other, cast), cast, original)
+            change, changed = rebase(self._patch_of(other, cast), cast, original, before=before)
             other = replace(
                 other,
                 x=None if other.x is None else changed.x,
@@ -193,7 +222,8 @@ class Adaptation:
                 edge_weight=None if other.edge_weight is None else changed.edge_weight,
             )
         result = replace(self, data=data, patch=patch, alternative=other, filled=filled)
-        result.__dict__["_keys"] = self._keys  # the same questions are asked in either type
+        keys = vars(self).get("_keys")  # the same questions are asked in either type
+        vars(result)["_keys"] = self._node_keys(cast) if keys is None else keys
         return result
 
     def questions(self, number: int = 25) -> Tensor:
@@ -262,7 +292,7 @@ class Adaptation:
         assert other.logits is not None
         return replace(
             self,
-            data=patch.apply(original),
+            data=patch.applied(original),
             logits=other.logits,
             patch=patch,
             verdict=verdict,
@@ -296,7 +326,7 @@ class Adaptation:
 
     def _patch_of(self, other: Proposal, original: Data) -> Patch:
         """The patch from the caller's graph to another version of it."""
-        x = other.x if other.x is not None or self.filled is None else self.filled.apply(original).x
+        x = other.x if other.x is not None or self.filled is None else self.filled.applied(original).x
         return Patch.make(original, x, other.removed, other.added, other.edge_weight, before=self.patch.before)[0]
 
     @cached_property
@@ -305,8 +335,7 @@ class Adaptation:
 
         That of a graph is the sum of its nodes' numbers.
         """
-        graph = self.graph_before()
-        keys = node_keys(graph.x, graph.edge_index)
+        keys = self._node_keys(self.patch.revert(self.data))
         if not self.task.per_graph:
             return keys
         sums = keys.new_zeros(self.logits.size(0))
@@ -316,6 +345,10 @@ class Adaptation:
         """The number of each node's graph."""
         batch = self.data.get("batch")
         return torch.zeros_like(self.data.x[:, 0], dtype=torch.long) if batch is None else batch
+
+    def _node_keys(self, original: Data) -> Tensor:
+        graph = original if self.filled is None else self.filled.applied(original)
+        return node_keys(graph.x, graph.edge_index)
 
     @property
     def _filling(self) -> str:
@@ -346,14 +379,13 @@ class Adaptation:
 
     def _rows(self) -> list[tuple[str, str]]:
         """What a person wants to see first; nothing is computed for it."""
-        before = self._known_before()
+        changed = self.predictions_changed
         rows_changed = "compare() counts those that changed"
         if self.task.kind is None:
             rows_changed = f"not counted: {self.task.doubt}; {ASK}"
         elif self.task.kind == "embedding":
             rows_changed = "none: the output is an embedding; compare(y) scores pairs of nodes"
-        elif before is not None:
-            changed = int(changed_rows(self.task, before, self.logits).sum())
+        elif changed is not None:
             rows_changed = f"{changed} of {self.logits.size(0)} changed"
         rows = {
             "verdict": None if self.verdict is None else str(self.verdict),

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.history import Step
     from graphmend.results.patch import Patch
+    from graphmend.results.results import Results
 
-__all__ = ["frame", "node_columns", "step_columns"]
+__all__ = ["frame", "graph_columns", "node_columns", "step_columns"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,6 +73,39 @@ def _output_columns(result: Adaptation) -> dict[str, Tensor]:
         return columns
     graph = result.graph_of_nodes()
     return {"graph": graph, **{name: values[graph] for name, values in columns.items()}}
+
+
+def graph_columns(results: Results) -> dict[str, list[Any]]:
+    """One entry per graph: what was decided and why, how much was changed, and how long it took.
+
+    A number that is not known is NaN: all those of a graph that failed, and the predictions that changed where the
+    model would have to run once more to count them.
+    """
+    numbers = [_graph_numbers(entry) for entry in results.mended]
+    names = list(numbers[0]) if numbers else []
+    known = iter(numbers)
+    rows = [{} if entry.decision == "failed" else next(known) for entry in results]
+    texts: dict[str, list[Any]] = {
+        "graph": list(range(len(results))),
+        "decision": [entry.decision for entry in results],
+        "sentence": [entry.sentence for entry in results],
+    }
+    return texts | {name: [row.get(name, float("nan")) for row in rows] for name in names}
+
+
+def _graph_numbers(result: Adaptation) -> dict[str, float]:
+    patch, changed = result.patch, result.predictions_changed
+    return {
+        "nodes": patch.nodes,
+        "edges": patch.edges,
+        "predictions_changed": float("nan") if changed is None else changed,
+        "missing_values_filled": result.values_filled,
+        "feature_rows_changed": patch.num_rows,
+        "edge_entries_removed": patch.num_removed,
+        "edge_entries_added": patch.num_added,
+        "edge_weights_changed": patch.num_weights,
+        "seconds": result.seconds,
+    }
 
 
 def feature_change(patch: Patch, x: Tensor) -> Tensor:

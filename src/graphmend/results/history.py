@@ -171,6 +171,7 @@ class History:
         numbers = torch.stack([pair for *_, pair in scored]).tolist() if scored else []
         for (name, flips, _), (loss, number) in zip(scored, numbers, strict=True):
             self._candidates.append(Candidate(name, loss, int(number)))
+            _LOG.debug("%s", self._candidates[-1])
             if math.isfinite(loss) and (self._best is None or loss < self._best[0]):
                 self._best = loss, flips
         return self._candidates

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from graphmend.files.files import write_bytes
+from graphmend.files.files import within, write_bytes
 from graphmend.workers.local import Lost, Workers
 
 __all__ = ["in_folder"]
@@ -52,7 +52,7 @@ def in_folder(
                 yield Lost(answer.item.content, answer.reason, answer.out_of_memory)
                 continue
             for name in sorted(answer.files):
-                write_bytes(folder / name, answer.files[name])
+                write_bytes(within(folder, name), answer.files[name])
             yield answer.content
     finally:
         mark.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class _Elsewhere(Generic[T, R]):
         with tempfile.TemporaryDirectory(prefix="graphmend-") as name:
             folder = Path(name)
             for file, content in parcel.files.items():
-                write_bytes(folder / file, content)
+                write_bytes(within(folder, file), content)
             result = self.work(parcel.content, folder)
             written = _contents(folder, (path for path in folder.rglob("*") if path.is_file()))
         return _Parcel(result, {file: content for file, content in written.items() if file not in parcel.files})

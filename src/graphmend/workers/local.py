@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import joblib
+import torch
 
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import first_line
 
-__all__ = ["Local", "Lost", "Workers"]
+__all__ = ["Local", "Lost", "Workers", "processes"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,7 +77,7 @@ class Local:
             yield from map(function, items)
             return
         parallel = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
-        results = parallel(joblib.delayed(function)(item) for item in items)
+        results = parallel(joblib.delayed(_attached)(os.getpid(), function, item) for item in items)
         try:
             yield from results
         except BrokenProcessPool as error:
@@ -79,3 +86,40 @@ class Local:
             raise GraphMendError(message) from error
         finally:
             results.close()
+
+
+def processes(jobs: int, threads: int) -> ProcessPoolExecutor:
+    """Processes on this machine, with so many threads each, that end when this one does, even if it is killed."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(os.getpid(), threads))
+
+
+def _begin(parent: int, threads: int) -> None:
+    _end_with(parent)
+    torch.set_num_threads(threads)
+
+
+def _attached(parent: int, function: Callable[[T], R], item: T) -> R:
+    _end_with(parent)
+    return function(item)
+
+
+@functools.cache
+def _end_with(parent: int) -> None:
+    """Let this process end soon after its parent, whose results nobody would read any more.
+
+    A parent that is killed cannot tell its workers, which would go on working and writing files.
+    """
+
+    if parent == os.getpid():  # joblib does the work here where there is one core
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PAUSE)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+_PAUSE = 0.2  # seconds between two looks at the parent

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import Adaptation, FrozenGNN, SourceCard
 from graphmend.adapters import Align, Impute, Purify, Reweight
-from graphmend.cards.observation import observe
+from graphmend.cards.moments import moments
 from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import subgraph
 from graphmend.lab.backbones import BACKBONES, build
@@ -320,6 +320,6 @@ def test_the_first_layer_is_that_of_the_card_on_every_graph() -> None:
         assert frozen.taps.first_layer.tap.layer.name == "second", "the graph alone does not show the ReLU"
     assert made.first_layer == "first" and made.first_mean.numel() == HIDDEN
     with FrozenGNN(model, data, taps=made.taps) as frozen:
-        assert made.first.distance(observe(frozen, data).moments) > 0
+        assert made.first.distance(moments(frozen.observe(data).first)) > 0
     assert Purify()(model, data, card=made).reason is None
     assert_same_card(made, graphmend.card(model, train, task="classes"))

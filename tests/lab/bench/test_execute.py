@@ -133,7 +133,7 @@ def test_an_archive_holds_results_and_nothing_else(store: Store, tmp_path: Path)
     assert other.unpack(tmp_path / "a.tar.xz") == 2 and other.result(run) == store.result(run)
     assert other.unpack(tmp_path / "a.tar.xz") == 0
     (tmp_path / "b.tar.xz").write_bytes(b"no archive")
-    with pytest.raises(GraphMendError, match="is no archive of results"):
+    with pytest.raises(GraphMendError, match=r"b\.tar\.xz is damaged"):
         other.unpack(tmp_path / "b.tar.xz")
 
 

@@ -27,6 +27,7 @@ from graphmend.lab.data.splits import Splits, node_mask
 from support.processes import run_python
 from support.real_data import home as home_fixture
 from support.real_data import places as places_fixture
+from support.untouched import assert_same, generator_states
 
 home, places = home_fixture, places_fixture
 pytestmark = pytest.mark.usefixtures("places")
@@ -64,6 +65,7 @@ def test_the_catalogue_is_complete() -> None:
         assert dataset.name == name and dataset.shift and dataset.metric in ("accuracy", "roc_auc", "macro_f1")
         assert dataset.generated or dataset.published
         assert dataset.generated == (name in ("csbm", "digits-shift") or "-size" in name)
+        assert "-size" not in name or "generated" in dataset.note
     with pytest.raises(GraphMendError, match=r"unknown data set 'core'; choose one of arxiv, .*, wine"):
         load("core")
     with pytest.raises(GraphMendError, match="fb100 has no option tripel; its options are triple"):
@@ -133,12 +135,15 @@ def hashed(name: str) -> str:
 
 
 def test_the_same_seed_gives_the_same_data_in_every_process() -> None:
-    names = [name for name in ("cora", "cora-ood", "wine", "csbm") if not missing_files(DATASETS[name])]
-    code = "import sys, json, test_datasets_real as t; print(json.dumps([t.hashed(name) for name in sys.argv[1:]]))"
+    names = [name for name in ("cora", "cora-ood", *EMBEDDED, "csbm") if not missing_files(DATASETS[name])]
+    code = (
+        "import sys, json, numpy, torch; numpy.random.seed(5); torch.manual_seed(5); import test_datasets_real as t;"
+        "print(json.dumps([t.hashed(name) for name in sys.argv[1:]]))"
+    )
     elsewhere = json.loads(run_python(code, *names))
-    state = torch.random.get_rng_state()
+    before = generator_states()
     assert elsewhere == [hashed(name) for name in names]
-    assert torch.equal(torch.random.get_rng_state(), state)
+    assert_same(before, generator_states())
 
 
 LABELS = {

@@ -10,10 +10,13 @@ from torch_geometric.data import Data
 import graphmend.lab.data
 from graphmend.errors import GraphMendError
 from graphmend.lab.data import SHIFTS, ColumnShift, EdgeSubsample, LabelShift, MissingColumns
+from graphmend.lab.data.corruptions import FeatureNoise
 from support.graphs import labelled, pairs
 from support.untouched import assert_same, generator_states
 
 every_shift = pytest.mark.parametrize("name", SHIFTS)
+CHANGES = {**SHIFTS, "noise": FeatureNoise}
+every_change = pytest.mark.parametrize("name", CHANGES)
 
 
 @pytest.fixture
@@ -23,11 +26,11 @@ def data() -> Data:
     return graph
 
 
-@every_shift
+@every_change
 def test_leaves_input_and_generators_as_they_were(name: str, data: Data) -> None:
     before, states = data.clone(), generator_states()
     kept = {key: (id(value), value._version) for key, value in data.to_dict().items()}
-    shifted = SHIFTS[name]()(data)
+    shifted = CHANGES[name]()(data)
     assert shifted is not data
     assert_same(states, generator_states())
     assert {key: (id(value), value._version) for key, value in data.to_dict().items()} == kept
@@ -35,9 +38,9 @@ def test_leaves_input_and_generators_as_they_were(name: str, data: Data) -> None
         assert torch.equal(data[key], value)
 
 
-@every_shift
+@every_change
 def test_is_seeded(name: str, data: Data) -> None:
-    first, again, other = (SHIFTS[name](seed=seed)(data) for seed in (1, 1, 2))
+    first, again, other = (CHANGES[name](seed=seed)(data) for seed in (1, 1, 2))
     assert all(torch.equal(first[key], again[key]) for key in data.keys())  # noqa: SIM118
     assert any(
         first[key].shape != other[key].shape or not torch.equal(first[key], other[key]) for key in ("x", "edge_index")

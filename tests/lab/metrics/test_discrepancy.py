@@ -61,6 +61,12 @@ def test_the_loss_is_the_same_and_can_be_differentiated(moments: int) -> None:
     assert central_moment_discrepancy(u.float(), v.float(), moments).dtype == torch.float32
 
 
+def test_equal_samples_have_a_finite_gradient() -> None:
+    u = rows(5, 1).requires_grad_()
+    central_moment_discrepancy(u, u.flip(0).detach()).backward()  # type: ignore[no-untyped-call]
+    assert u.grad is not None and torch.isfinite(u.grad).all()
+
+
 def test_what_cannot_be_compared_is_named() -> None:
     with pytest.raises(GraphMendError, match=r"same number of columns \(got \(3, 4\) and \(3, 2\)\)"):
         cmd(rows(3, 1), rows(3, 1)[:, :2])

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import Splits
 from graphmend.lab.training import EERM, risk
@@ -173,26 +172,3 @@ def test_editors_learn_to_flip_what_spreads_the_risks(monkeypatch: pytest.Monkey
     made.clear()
     losses_of(EERM(epochs=3, views=2, flips=1, reset_editors=True), model, data, [0, 1])
     assert len(made) == 6  # two editors: when they are made, and in two epochs
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"views": 1}, "views must be a whole number of at least 2"),
-        ({"flips": 0}, "flips must be a whole number of at least 1"),
-        ({"editor_steps": 0}, "editor_steps"),
-        ({"editor_lr": 0.0}, "editor_lr must be a number in .0, 1000."),
-        ({"beta": -1.0}, "beta must be a finite number of at least 0"),
-        ({"beta_growth": math.inf}, "beta_growth must be a finite number"),
-        ({"candidates": 2}, "at least 5 .got 2.; flips are chosen among them"),
-        ({"candidates": 9, "released": True}, "leave candidates at None"),
-    ],
-)
-def test_bad_settings(options: dict[str, float], message: str) -> None:
-    with pytest.raises(GraphMendError, match=message):
-        EERM(**options)  # type: ignore[arg-type]
-
-
-def test_more_flips_than_nodes() -> None:
-    with pytest.raises(GraphMendError, match="flips=7 is more than the 6 candidates"):
-        EERM(flips=7)(GCN(4, 8, 3), Splits([graph()], [graph()], [graph()]))

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
-from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.lab.data import Splits, embedded
 from graphmend.lab.training import ERM, risk
@@ -35,11 +34,6 @@ def graph(seed: int, nodes: int = 30, classes: int = 3, masked: bool = False) ->
 def gcn(classes: int = 3, **options: float) -> GCN:
     torch.manual_seed(0)
     return GCN(5, 8, classes, **options)  # type: ignore[arg-type]
-
-
-def states_equal(one: nn.Module, two: nn.Module) -> bool:
-    a, b = one.state_dict(), two.state_dict()
-    return all(torch.equal(a[key], b[key]) for key in a)
 
 
 def by_hand(model: nn.Module, splits: Splits, epochs: int, optimizer: torch.optim.Optimizer) -> list[float]:
@@ -88,25 +82,6 @@ def test_equals_a_loop_written_by_hand(optimizer: str, batch_norm: bool) -> None
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
-def test_restores_the_first_of_the_best_epochs(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    values = iter([0.1, 0.5, 0.5, 0.3, 0.5])
-    monkeypatch.setitem(METRICS, "accuracy", lambda logits, y: next(values))
-    splits = Splits([graph(0)], [graph(1)], [graph(2)])
-    with caplog.at_level(logging.INFO, logger="graphmend"):
-        trained = ERM(epochs=5)(gcn(), splits)
-    two_epochs = gcn()
-    optimizer = torch.optim.AdamW(two_epochs.parameters(), lr=0.01, weight_decay=1e-3)
-    by_hand(two_epochs, splits, 1, optimizer)
-    one_epoch = copy.deepcopy(two_epochs.state_dict())
-    by_hand(two_epochs, splits, 1, optimizer)
-    for one, two in zip(trained.state_dict().values(), two_epochs.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, two)
-    assert not torch.allclose(one_epoch["convs.0.weight"], trained.state_dict()["convs.0.weight"], atol=1e-4)
-    assert "best epoch 2 of 5: validation accuracy 0.5000" in caplog.text
-
-
 def test_learns_and_reaches_the_metric_it_reports(caplog: pytest.LogCaptureFixture) -> None:
     splits = embedded("wine")
     torch.manual_seed(0)
@@ -145,30 +120,6 @@ def test_binary_losses() -> None:
     single = -(p[0, 0].log() + (1 - p[1, 0]).log()) / 2
     for shape in ((2,), (2, 1)):
         torch.testing.assert_close(risk(logits[:, 0].reshape(shape), y, "binary"), single)
-
-
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_binary_models_learn(outputs: int) -> None:
-    splits = embedded("breast_cancer")
-    torch.manual_seed(0)
-    model = ERM(epochs=60)(GCN(30, 16, outputs), splits)
-    test = splits.test[0]
-    with torch.no_grad():
-        assert score("accuracy", model(test.x, test.edge_index), test.y, test.mask) > 0.88
-
-
-def test_generators_are_restored_and_the_seed_decides() -> None:
-    splits = Splits([graph(0)], [graph(1)], [graph(2)])
-    models = [gcn(dropout=0.5) for _ in range(3)]
-    torch.manual_seed(123)
-    state = torch.get_rng_state()
-    ERM(epochs=10, seed=1)(models[0], splits)
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.rand(5)
-    ERM(epochs=10, seed=1)(models[1], splits)
-    ERM(epochs=10, seed=2)(models[2], splits)
-    assert states_equal(models[0], models[1])
-    assert not states_equal(models[0], models[2])
 
 
 class Recorder(nn.Module):
@@ -238,13 +189,6 @@ def test_a_dropped_edge_is_a_removed_edge() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_a_non_finite_loss_names_the_epoch_and_the_remedy() -> None:
-    data = graph(0)
-    data.x[0, 0] = float("nan")
-    with pytest.raises(GraphMendError, match=r"nan in epoch 1; lower lr=0\.01"):
-        ERM()(gcn(), Splits([data], [graph(1)], [graph(2)]))
-
-
 def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, as far as rich can see
     monkeypatch.setenv("TERM", "xterm")
@@ -257,36 +201,13 @@ def test_progress_goes_to_standard_error(capsys: pytest.CaptureFixture[str], mon
     assert out == ""
     assert "training" in err
     assert "0:00:0" in err  # the time left
-    assert states_equal(quiet, shown)
+    assert all(map(torch.equal, quiet.state_dict().values(), shown.state_dict().values()))
 
 
-def test_frozen_and_unsuitable_models() -> None:
-    splits = Splits([graph(0)], [graph(1)], [graph(2)])
-    with pytest.raises(GraphMendError, match="unfreeze"):
-        ERM()(gcn().requires_grad_(False), splits)
-    with pytest.raises(GraphMendError, match=r"0\.\.1 \(got 0\.\.2\)"):
-        ERM()(gcn(2), splits)
-    with pytest.raises(GraphMendError, match="single one"):
-        ERM()(gcn(1), Splits([graph(0, classes=2)], [graph(1)], [graph(2)]))
-    with pytest.raises(GraphMendError, match="one or two logits"):
-        ERM()(gcn(3), Splits([graph(0, classes=2)], [graph(1)], [graph(2)], task="binary"))
-    nobody = graph(0)
-    nobody.mask = torch.zeros(30, dtype=torch.bool)
-    with pytest.raises(GraphMendError, match="no node to train on"):
-        ERM()(gcn(), Splits([nobody], [graph(1)], [graph(2)]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"lr": 0.0}, "lr must be a number in .0, 1000."),
-        ({"lr": float("nan")}, "lr must be a number in .0, 1000."),
-        ({"weight_decay": -1.0}, "weight_decay"),
-        ({"epochs": 0}, "got 0"),
-        ({"drop_edge": 1.0}, "drop_edge"),
-        ({"optimizer": "sgd"}, "adam, adamw"),
-    ],
-)
-def test_bad_arguments(arguments: dict[str, float], message: str) -> None:
-    with pytest.raises(GraphMendError, match=message):
-        ERM(**arguments)  # type: ignore[arg-type]
+def test_a_single_logit_learns() -> None:
+    splits = embedded("breast_cancer")
+    torch.manual_seed(0)
+    model = ERM(epochs=60)(GCN(30, 16, 1), splits)
+    test = splits.test[0]
+    with torch.no_grad():
+        assert score("accuracy", model(test.x, test.edge_index), test.y, test.mask) > 0.88

@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.case import Case
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.observation import observe
 from graphmend.cards.prototypes import Mix
 from graphmend.cards.rows import in_blocks, projected
 from graphmend.cards.source_card import SourceCard
@@ -60,11 +59,7 @@ class Reading:
 
 def number_of_flips(task: Task, before: Tensor, after: Tensor) -> int:
     """The number of rows with another prediction, from two outputs of the model; 0 where there are no predictions."""
-    if not task.predicts:
-        return 0
-    if task.kind != "classes":
-        return int(changed_rows(task, before, after).sum())
-    return int((probabilities(before).argmax(1) != probabilities(after).argmax(1)).sum())
+    return int(changed_rows(task, before, after).sum()) if task.predicts else 0
 
 
 def backing(before: Reading, after: Reading) -> float:
@@ -100,12 +95,12 @@ class Examination:
     def read(self, x: Tensor, data: Data | None = None) -> Reading:
         """The model's view of other features, or of another graph."""
         card, data = self.card, self.data if data is None else data
-        seen = observe(self.frozen, data, x)
+        seen = self.frozen.observe(data, x)
         nearest = card.nearest_class(seen.z)
         return Reading(
             seen.logits,
             self._probability(seen.logits, nearest),
-            seen.moments,
+            moments(seen.first),
             nearest,
             card.first_mix(seen.first),
             card.z_mix(seen.z),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,8 +21,6 @@ from graphmend.results.questions import FEWEST
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
 
 __all__ = ["Gate"]
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,6 @@ class Gate(Adapter):
             _next_step(bool(made), considered is not None, regime, can_be_asked=flips >= FEWEST),
             task=str(task),
         )
-        _LOG.info("%s", verdict)
         return replace(chosen, verdict=verdict, alternative=other)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from graphmend.errors import listed, require
+from graphmend.errors import GraphMendError, listed, require
+from graphmend.files.files import first_line
 from graphmend.lab.bench.presets import GENERATED, data_notes
 from graphmend.lab.bench.store import Result, Run, Store
 from graphmend.lab.bench.tables import FEWEST_SEEDS, Cell, Published, Table
@@ -84,8 +85,8 @@ class Experiment:
         choice: All of it.
         setting: ``"ood"``, ``"robust"`` or ``"both"``, which decides the data of a smoke test.
         runs: The runs for a choice.
-        render: The table, or a function that draws the figure.
-        figure: Draws a figure beside the table, if there is one; it returns a ``matplotlib.figure.Figure``.
+        render: Makes the table, if there is one.
+        figure: Draws the figure, if there is one; it returns a ``matplotlib.figure.Figure``.
     """
 
     name: str
@@ -93,8 +94,29 @@ class Experiment:
     choice: Choice
     setting: str
     runs: Callable[[Choice], list[Run]]
-    render: Callable[[Choice, Store], Any]
+    render: Callable[[Choice, Store], Table] | None = None
     figure: Callable[[Choice, Store], Any] | None = None
+
+    def drawn(self, choice: Choice, store: Store) -> Table | None:
+        """The table from the results that there are; ``None`` if this is a figure alone."""
+        return self._read(self.render, choice, store)
+
+    def pictured(self, choice: Choice, store: Store) -> Any:
+        """The figure; ``None`` if there is none."""
+        return self._read(self.figure, choice, store)
+
+    def _read(self, draw: Callable[[Choice, Store], T] | None, choice: Choice, store: Store) -> T | None:
+        """Results come from files, which may be forged: they must hold what their task measures."""
+        if draw is None:
+            return None
+        try:
+            return draw(choice, store)
+        except GraphMendError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            message = f"the results in {store.folder} do not hold what {self.name} is made of ({reason})"
+            raise GraphMendError(f"{message}; run it again in another folder with --store") from error
 
     @classmethod
     def of_measures(

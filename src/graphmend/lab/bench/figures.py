@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphmend.errors import optional_module
+from graphmend.lab import INSTALL
 from graphmend.lab.bench.tables import Published, Table
 
 __all__ = ["BLUE", "GREEN", "GREY", "RED", "colours", "curves", "legend_below", "panels"]
@@ -25,7 +26,7 @@ def panels(number: int, columns: int, size: tuple[float, float], **options: Any)
         size: Width and height of one panel in inches.
         options: What else ``Figure.subplots`` takes.
     """
-    made = optional_module("matplotlib.figure", "a figure", "install it with: pip install 'graphmend[plot]'")
+    made = optional_module("matplotlib.figure", "a figure", INSTALL)
     columns = min(columns, number)
     rows = math.ceil(number / columns)
     figure = made.Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tarfile
+import lzma
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphmend.errors import GraphMendError, require
-from graphmend.files.files import write_atomically, write_text
+from graphmend.errors import GraphMendError, as_float, require, shown
+from graphmend.files.files import check_file, parse_json, read_json, within, write_bytes, write_text
+from graphmend.files.tars import members_of, plain_of, tar_of
 
 __all__ = ["FORMAT", "Result", "Run", "Store"]
 
@@ -81,12 +83,14 @@ class Store:
         return self.folder / "artefacts" / run.task / f"{run.key}{ending}"
 
     def read(self, run: Run) -> Result | None:
-        """The record of a run that has ended, well or not; ``None`` if there is none that can be read."""
+        """The record of a run that has ended, well or not; ``None`` if there is none, or one that is not sound."""
+        path = self.path(run)
         try:
-            record: Any = json.loads(self.path(run).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            record = read_json(path)
+            _check(path, record)
+        except GraphMendError:
             return None
-        return record if isinstance(record, dict) and record.get("key") == run.key and "status" in record else None
+        return dict(record) if record["key"] == run.key else None
 
     def result(self, run: Run) -> Result | None:
         """What a run measured; ``None`` if it has not run or failed."""
@@ -113,30 +117,36 @@ class Store:
             runs: Which; all that there are by default. Artefacts stay behind.
         """
         paths = sorted(self.folder.glob("runs/*/*.json")) if runs is None else [self.path(run) for run in runs]
-        paths = [path for path in paths if path.exists()]
-
-        def write(temporary: Path) -> None:
-            with tarfile.open(temporary, "w:xz") as file:
-                for path in paths:
-                    file.add(path, str(path.relative_to(self.folder)), recursive=False)
-
-        write_atomically(archive, write)
-        return len(paths)
+        members = [(str(path.relative_to(self.folder)), path.read_bytes()) for path in paths if path.exists()]
+        write_bytes(archive, lzma.compress(tar_of(members)))
+        return len(members)
 
     def unpack(self, archive: str | Path) -> int:
-        """Add the results of an archive to those that are here; the number of new ones."""
-        new = 0
-        try:
-            with tarfile.open(archive, "r:*") as file:
-                for member in file:
-                    parts = Path(member.name).parts
-                    fits = member.isfile() and len(parts) == 3 and parts[0] == "runs" and parts[2].endswith(".json")
-                    require(fits and ".." not in parts, f"{archive} holds {member.name}, which is no result of a run")
-                    target = self.folder / member.name
-                    content = file.extractfile(member)
-                    if content is not None and not target.exists():
-                        write_text(target, content.read().decode())
-                        new += 1
-        except (OSError, tarfile.TarError, UnicodeDecodeError) as error:
-            raise GraphMendError(f"{archive} is no archive of results ({error}); make one with bench pack") from error
-        return new
+        """Add the results of an archive to those that are here; the number of new ones.
+
+        The whole archive is read and checked before the first result is written.
+        """
+        path, remedy = Path(archive), "make one with 'graphmend bench pack'"
+        check_file(path, remedy)
+        members = members_of(path, plain_of(path, path.read_bytes(), remedy), remedy)
+        for name, content in members:
+            _check(name, parse_json(f"{path}: {name}", content))
+        new = [(within(self.folder, name), content) for name, content in members]
+        new = [(target, content) for target, content in new if not target.exists()]
+        for target, content in new:
+            write_bytes(target, content)
+        return len(new)
+
+
+def _check(place: str | Path, record: Any) -> None:
+    """Raise unless this is the record of a run that belongs at ``place``, ``runs/TASK/KEY.json``, and nothing else."""
+    is_record = isinstance(record, dict) and isinstance(record.get("settings"), dict)
+    require(is_record, f"{place} is not the record of a run; run it again")
+    run = Run(record.get("task"), record["settings"])
+    is_named = isinstance(run.task, str) and record.get("key") == run.key
+    is_placed = is_named and Path(place).parts[-3:] == ("runs", run.task, f"{run.key}.json")
+    require(is_placed, f"{place} does not have the task and settings that its name says; run it again")
+    status, seconds, memory = (record.get(name) for name in ("status", "seconds", "out_of_memory"))
+    is_done = status == "done" and isinstance(record.get("result"), dict) and 0 <= as_float(seconds) < math.inf
+    is_failed = status == "failed" and isinstance(record.get("error"), str) and isinstance(memory, bool)
+    require(is_done or is_failed, f"{place} says {shown(status)} without all that belongs to it; run it again")

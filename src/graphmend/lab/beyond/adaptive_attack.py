@@ -30,8 +30,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.errors import optional_module
 from graphmend.files.files import write_atomically, write_text
 from graphmend.files.provenance import commit, provenance
+from graphmend.lab import INSTALL
 from graphmend.lab.attacks import PRBCD
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.beyond.adaptive_attackers import TEMPERATURE, Defence, Evading, Through
@@ -226,9 +228,7 @@ STYLES = {
 
 def picture(rows: Sequence[Row], path: Path) -> None:
     """Accuracy against the budget, a panel per data set."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    optional_module("matplotlib", "a figure", INSTALL).use("Agg")
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(row["dataset"] for row in rows))

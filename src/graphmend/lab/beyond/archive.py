@@ -7,21 +7,20 @@ beyond the total are left out and named.
 
 from __future__ import annotations
 
-import io
 import lzma
-import multiprocessing
-import tarfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from graphmend.errors import require
-from graphmend.files.files import write_bytes
+from graphmend.files.files import check_file, within, write_bytes
+from graphmend.files.tars import members_of, plain_of, tar_of
 from graphmend.lab.beyond.sources import SETS
+from graphmend.workers.local import processes
 
 __all__ = ["pack", "unpack"]
 
 ARCHIVE, TOTAL, ARCHIVES = 15 * 2**20, 60 * 2**20, 8
 HEADER = 4096  # bytes that a member of a tar file needs besides its content, at most
+REMEDY = "pack the store again"
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 3, "lc": 0, "lp": 2, "pb": 2}]
 
 
@@ -35,7 +34,7 @@ def pack(store: Path, out: Path, *, only: list[str] | None = None, jobs: int = 1
         jobs: Processes that compress.
     """
     require(store.is_dir(), f"there is no folder {store}; train first")
-    names = [path for path in store.rglob("*") if path.suffix in (".safetensors", ".npz") and _wanted(path, only)]
+    names = [path for path in store.glob("*/*") if path.suffix in (".safetensors", ".npz") and _wanted(path, only)]
     files = sorted(names, key=lambda path: (_rank(path), str(path)))
     archives: list[list[tuple[str, bytes]]] = [[]]
     sizes, left_out = [0], []
@@ -51,7 +50,7 @@ def pack(store: Path, out: Path, *, only: list[str] | None = None, jobs: int = 1
         sizes[-1] += size
     written = [out / f"store-{number}.tar" for number, members in enumerate(archives) if members]
     for path, members in zip(written, archives, strict=False):
-        write_bytes(path, _tar(members))
+        write_bytes(path, tar_of(members))
         print(f"{path.name}: {len(members)} files, {path.stat().st_size / 2**20:.1f} MiB", flush=True)
     if left_out:
         print(f"left out {len(left_out)} of {len(files)} files, pack them with --sources: {', '.join(left_out)}")
@@ -59,40 +58,30 @@ def pack(store: Path, out: Path, *, only: list[str] | None = None, jobs: int = 1
 
 
 def unpack(archives: list[Path], store: Path) -> int:
-    """Write the files of archives into ``store`` and return their number."""
+    """Write the files of archives into ``store`` and return their number; each archive is checked as a whole before."""
     count = 0
     for archive in archives:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                path = Path(member.name)
-                inside = not path.is_absolute() and ".." not in path.parts and path.suffix == ".xz"
-                require(inside, f"{archive} holds {member.name}, which pack does not write; pack the store again")
-                content = tar.extractfile(member)
-                assert content is not None
-                write_bytes(store / path.with_suffix(""), lzma.decompress(content.read()))
-                count += 1
+        check_file(archive, REMEDY)
+        files = []
+        for name, content in members_of(archive, archive.read_bytes(), REMEDY):
+            target = within(store, name)
+            require(target.suffix == ".xz", f"{archive} holds {name}, which pack does not write; {REMEDY}")
+            files.append((target.with_suffix(""), plain_of(f"{archive}: {name}", content, REMEDY)))
+        for target, plain in files:
+            write_bytes(target, plain)
+        count += len(files)
     return count
 
 
 def _all_compressed(files: list[Path], jobs: int) -> list[bytes]:
     if jobs == 1:
         return [_compressed(path) for path in files]
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with processes(jobs, 1) as pool:
         return list(pool.map(_compressed, files, chunksize=4))
 
 
 def _compressed(path: Path) -> bytes:
     return lzma.compress(path.read_bytes(), filters=FILTERS)
-
-
-def _tar(members: list[tuple[str, bytes]]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 def _set_of(path: Path) -> str:

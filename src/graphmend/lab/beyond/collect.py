@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import lzma
-import multiprocessing
 import os
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from graphmend.files.files import write_bytes
+from graphmend.files.files import parse_json, write_bytes
 from graphmend.files.provenance import provenance
+from graphmend.files.tars import plain_of
 from graphmend.lab.beyond.baselines import hidden
 from graphmend.lab.beyond.evidence import evidence, numbers_of
 from graphmend.lab.beyond.methods import card_of
@@ -29,6 +29,7 @@ from graphmend.lab.beyond.sources import Source, model_of
 from graphmend.lab.beyond.targets import Target, targets_of
 from graphmend.outputs import predictions
 from graphmend.results.scores import score
+from graphmend.workers.local import processes
 
 __all__ = ["collect", "read"]
 
@@ -55,8 +56,7 @@ def collect(
     for source in sources:
         groups[source.name, source.seed].append(source)
     parts = [group[i : i + GROUP] for group in groups.values() for i in range(0, len(group), GROUP)]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with processes(jobs, 1) as pool:
         futures = {pool.submit(_group, part, store, out, suite, device, end): part for part in parts}
         for future in as_completed(futures):
             if (error := future.exception()) is not None:
@@ -122,7 +122,7 @@ def read(out: Path) -> list[dict[str, Any]]:
     """All rows below a folder, each with the name of its source."""
     rows = []
     for path in sorted((out / "evidence").glob("*.json.xz")):
-        record = json.loads(lzma.decompress(path.read_bytes()))
+        record = parse_json(path, plain_of(path, path.read_bytes(), "collect it again"))
         source = path.name.removesuffix(".json.xz")
         commit = record["about"].get("commit")
         rows += [{"source": source, "commit": commit, **row} for row in record["targets"]]

@@ -8,11 +8,10 @@ the share of scored nodes whose prediction changed, ``flips_all`` that of all no
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from graphmend.lab.beyond.targets import Target, targets_of
 from graphmend.outputs import predictions
 from graphmend.results.scores import score
 from graphmend.results.verdict import Verdict
+from graphmend.workers.local import processes
 
 __all__ = ["measure", "measure_source"]
 
@@ -63,8 +63,7 @@ def measure(
             measure_source(source, store, out, methods=methods, kinds=kinds, suite=suite, device=device)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+    with processes(jobs, threads) as pool:
         options: dict[str, Any] = {"methods": methods, "kinds": kinds, "suite": suite, "device": device}
         futures = {pool.submit(measure_source, source, store, out, **options): source for source in sources}
         for future in as_completed(futures):

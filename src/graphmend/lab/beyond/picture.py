@@ -10,7 +10,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from graphmend.errors import require
+from graphmend.errors import optional_module, require
+from graphmend.lab import INSTALL
 from graphmend.lab.beyond.cells import HARM, Cell, cells_of, summary
 from graphmend.lab.beyond.methods import names
 from graphmend.lab.beyond.rows import Row
@@ -43,9 +44,7 @@ def picture(rows: Sequence[Row], methods: Sequence[str] | None = None) -> bytes:
         rows: The rows.
         methods: The methods that are shown; all but the identity when ``None``.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
+    optional_module("matplotlib", "a figure", INSTALL).use("Agg")
     import matplotlib.pyplot as plt
 
     chosen = [name for name in methods or names() if name != "identity"]

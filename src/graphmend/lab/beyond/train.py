@@ -8,11 +8,10 @@ that cannot be trained is named, and the others go on.
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -25,6 +24,7 @@ from graphmend.lab.beyond.attacks import ATTACKED, RATES, attack_path, attacked_
 from graphmend.lab.beyond.sources import SETS, Source, model_of, model_path, splits_of
 from graphmend.lab.data import Splits, node_mask
 from graphmend.results.scores import score
+from graphmend.workers.local import processes
 
 __all__ = ["train"]
 
@@ -57,8 +57,7 @@ def train(
             failed += task()
     else:
         threads = max(1, (os.cpu_count() or 1) // jobs)
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+        with processes(jobs, threads) as pool:
             futures = [pool.submit(task) for task in tasks]
             for future in as_completed(futures):
                 error = future.exception()  # a process was killed

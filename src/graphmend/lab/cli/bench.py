@@ -8,9 +8,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from graphmend.cli.common import DataDir, Device, JsonFlag, Quiet, number, reported
+from graphmend.cli.common import (
+    DataDir,
+    Device,
+    Jobs,
+    JsonFlag,
+    Quiet,
+    RayAddress,
+    TakesRay,
+    number,
+    reported,
+)
 from graphmend.cli.console import log_to_stderr
-from graphmend.cli.engines import Jobs, RayAddress, TakesRay
 
 
 class RunsByDefault(TyperGroup):
@@ -105,7 +114,7 @@ def run(
     ```
     """
     log_to_stderr(quiet)
-    from graphmend.cli.engines import workers_of
+    from graphmend.cli.common import workers_of
     from graphmend.lab.cli.bench_run import Part, run_experiment
 
     part = Part(name, dataset, backbone, method, seeds, smoke)

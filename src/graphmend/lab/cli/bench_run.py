@@ -12,7 +12,7 @@ import typer
 from rich.table import Table as Grid
 
 from graphmend.cli.console import PlainConsole, has_terminal, plain_table
-from graphmend.cli.device import device_of
+from graphmend.cli.models import device_of
 from graphmend.errors import choose, require
 from graphmend.files.files import check_folder, check_target, write_atomically, write_text
 from graphmend.lab.bench.execute import Watch, execute, with_needs
@@ -84,9 +84,9 @@ def run_experiment(
     shown = not quiet and has_terminal()
     summary = execute(runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=shown)
     console = PlainConsole()
-    drawn = part.experiment.render(choice, store)
-    if isinstance(drawn, Table):
-        console.print(drawn.rich())
+    table = part.experiment.drawn(choice, store)
+    if table is not None:
+        console.print(table.rich())
     else:
         console.print(f"This is a figure; 'graphmend bench render {part.name} --out FOLDER' draws it.", soft_wrap=True)
     if quiet:
@@ -121,9 +121,8 @@ def run_render(part: Part, folder: Path, out: Path, quiet: bool) -> None:
     choice, experiment, store = part.choice(), part.experiment, Store(folder)
     require(folder.is_dir(), NO_RESULTS.format(folder=folder))
     check_folder(out)
-    paths = written(experiment.render(choice, store), out / part.name)
-    if experiment.figure is not None:
-        paths += written(experiment.figure(choice, store), out / part.name)
+    drawings = (experiment.drawn(choice, store), experiment.pictured(choice, store))
+    paths = [path for drawn in drawings if drawn is not None for path in written(drawn, out / part.name)]
     if not quiet:
         PlainConsole().print("\n".join(map(str, paths)), soft_wrap=True)
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from graphmend.cli.console import PlainConsole, plain_table
-from graphmend.cli.device import device_of
+from graphmend.cli.models import device_of
 from graphmend.errors import GraphMendError, choose
 from graphmend.files.files import check_target, write_text
 from graphmend.lab.data.catalogue import Availability, Dataset

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from graphmend.cli.console import PlainConsole, plain_table
-from graphmend.cli.device import device_of
+from graphmend.cli.models import device_of
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import check_folder, write_text
 from graphmend.files.provenance import provenance

@@ -15,10 +15,10 @@ from torch_geometric.data import Data
 
 from graphmend.cards import card
 from graphmend.cli.card_files import card_beside
+from graphmend.cli.common import check_no_clash
 from graphmend.cli.console import PlainConsole, plain_table
-from graphmend.cli.device import device_of
-from graphmend.cli.paths import check_no_clash
-from graphmend.cli.scoring import labelled_nodes
+from graphmend.cli.mend_inputs import labelled_nodes
+from graphmend.cli.models import device_of
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import check_target
 from graphmend.files.graph_files import load_graph

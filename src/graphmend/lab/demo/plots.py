@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphmend.errors import GraphMendError
+from graphmend.errors import optional_module
 from graphmend.files.files import write_atomically
+from graphmend.lab import INSTALL
 
 if TYPE_CHECKING:
     from graphmend.lab.demo.run import Demo
@@ -25,11 +26,7 @@ BARS = (
 
 
 def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise GraphMendError("plots need matplotlib; install it with pip install 'graphmend[plot]'") from error
-    matplotlib.use("Agg")
+    optional_module("matplotlib", "a plot", INSTALL).use("Agg")
     import matplotlib.pyplot as plt
 
     return plt

@@ -16,7 +16,6 @@ from graphmend.files.files import write_atomically, write_text
 from graphmend.lab.bench.execute import with_needs
 from graphmend.lab.bench.experiments import EXPERIMENTS
 from graphmend.lab.bench.store import Store
-from graphmend.lab.bench.tables import Table
 
 DOCS = Path(__file__).parent.parent / "docs" / "results"
 ELSEWHERE = ("methods", "abnormal-methods")
@@ -36,12 +35,10 @@ def main() -> None:
         runs = with_needs(experiment.runs(experiment.choice))
         if name in ELSEWHERE or not any(store.path(run).exists() for run in runs):
             continue
-        drawn = experiment.render(experiment.choice, store)
-        figure = None if experiment.figure is None else experiment.figure(experiment.choice, store)
-        if isinstance(drawn, Table):
-            write_text(DOCS / "tables" / f"{name}.md", drawn.markdown())
-        else:
-            figure = drawn
+        table = experiment.drawn(experiment.choice, store)
+        figure = experiment.pictured(experiment.choice, store)
+        if table is not None:
+            write_text(DOCS / "tables" / f"{name}.md", table.markdown())
         if figure is not None:
             write_atomically(DOCS / "tables" / f"{name}.png", partial(figure.savefig, format="png", dpi=110))
         packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)

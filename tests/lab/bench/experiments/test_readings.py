@@ -88,7 +88,7 @@ def test_there_is_a_box_per_test_graph_and_method_at_its_own_score(store: Store)
         if run.settings["dataset"] == "fb100":
             graphs = {name: {"score": score} for name, score in scores.items()}
             write(store, run, {"scores": list(scores.values()), "graphs": graphs})
-    first, second = EXPERIMENTS["ood-boxplots"].render(choice, store).axes
+    first, second = EXPERIMENTS["ood-boxplots"].figure(choice, store).axes
     assert len(first.patches) == 6 and second.texts[0].get_text() == "not run"
     shown = [label.get_text() for label in first.get_xticklabels()]
     heights = [patch.get_path().get_extents().y0 for patch in first.patches[:3]]
@@ -99,7 +99,7 @@ def test_graphs_that_are_scored_together_are_shown_as_groups(store: Store) -> No
     choice = choice_of("ood-boxplots", datasets=["elliptic-size"], methods=["erm"], seeds=[0])
     (run,) = EXPERIMENTS["ood-boxplots"].runs(choice)
     write(store, run, {"scores": [50.0, 60.0], "graphs": {f"test {i}": {"score": 0.0} for i in range(5)}})
-    (axis,) = EXPERIMENTS["ood-boxplots"].render(choice, store).axes
+    (axis,) = EXPERIMENTS["ood-boxplots"].figure(choice, store).axes
     assert [label.get_text() for label in axis.get_xticklabels()] == ["G0", "G1"]
 
 

@@ -10,11 +10,8 @@ from torch_geometric.data import Data
 from graphmend.errors import GraphMendError
 from graphmend.lab.data.generated.csbm import Blocks, block_edges, block_features, csbm, distinct
 from graphmend.lab.data.readers.arrays import undirected
-
-
-def homophily(graph: Data) -> float:
-    source, target = graph.edge_index
-    return float((graph.y[source] == graph.y[target]).float().mean())
+from support.graphs import homophily
+from support.refusals import assert_refused, wrong
 
 
 def test_edges_are_undirected_distinct_and_as_many_as_asked_for() -> None:
@@ -96,15 +93,6 @@ def test_an_empty_class_is_never_drawn() -> None:
     assert same.mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_chunks_do_not_show() -> None:
-    y = np.arange(200) % 2
-    keys = block_edges(Blocks(y, 2), 1000, 0.7, (3,), chunk=100)
-    assert np.unique(keys).size == 1000 and bool((keys[1:] > keys[:-1]).all())
-    x = block_features(y, np.zeros((2, 30)), (3,), rows=64)
-    assert abs(x.mean()) < 0.05 and x.std() == pytest.approx(1, abs=0.05)
-    assert np.unique(x[:, 0]).size == 200  # no block repeats another
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 64, 99, 100, 101])
 def test_every_chunk_of_keys_is_drawn_from_a_stream_of_its_own(chunk: int) -> None:
     count = 100
@@ -153,24 +141,15 @@ def test_edges_have_the_same_distribution_in_chunks_and_at_once(chunk: int) -> N
     assert abs(within - 200).max() < 5 * 10  # five standard deviations of 400 draws with probability 1/2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"classes": 1}, "classes must be at least 2"),
-        ({"features": 0}, "features must be"),
-        ({"nodes": 3}, "nodes must exceed"),
-        ({"degree": 1000.0}, "degree must lie"),
-        ({"homophily": 1.2}, r"homophily must be in \[0, 1\]"),
-        ({"homophily": 0.3, "structure_shift": 0.5}, "structure_shift"),
-        ({"seed": -1}, "seed must not be negative"),
-        ({"test_graphs": 0}, "test must hold"),
-    ],
-)
-def test_bad_options(options: dict[str, float], message: str) -> None:
-    with pytest.raises(GraphMendError, match=message):
-        csbm(**options)
+@wrong(classes=[1], features=[0], nodes=[3], degree=[1000.0], homophily=[1.2], seed=[-1])
+def test_wrong_options(setting: str, value: float) -> None:
+    assert_refused(csbm, setting, value)
 
 
-def test_more_edges_than_pairs() -> None:
+def test_what_cannot_be_drawn() -> None:
+    with pytest.raises(GraphMendError, match="structure_shift"):
+        csbm(homophily=0.3, structure_shift=0.5)
+    with pytest.raises(GraphMendError, match="test must hold"):
+        csbm(test_graphs=0)
     with pytest.raises(GraphMendError, match="no 4 distinct"):
         distinct(lambda rng, size: rng.integers(3, size=size), 4, (0,))

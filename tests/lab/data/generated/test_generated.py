@@ -7,17 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.lab.data.generated import arxiv_size as arxiv_module
 from graphmend.lab.data.generated import elliptic_size as elliptic_module
-from graphmend.lab.data.generated import products_size as products_module
 from graphmend.lab.data.generated.arxiv_size import arxiv_size, generate
 from graphmend.lab.data.generated.elliptic_size import elliptic_size
 from graphmend.lab.data.generated.products_size import products_size
 from graphmend.lab.data.published.elliptic import grouped_scores
 from graphmend.lab.data.splits import Splits
+from support.graphs import homophily
 from support.processes import run_python
 
 LOADERS: dict[str, Callable[[], Splits]] = {
@@ -31,11 +29,6 @@ LOADERS: dict[str, Callable[[], Splits]] = {
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GRAPHMEND_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def homophily(graph: Data) -> float:
-    source, target = graph.edge_index
-    return float((graph.y[source] == graph.y[target]).float().mean())
 
 
 def fingerprint(splits: Splits) -> str:
@@ -54,12 +47,6 @@ def test_same_data_across_processes_and_through_the_cache(tmp_path: Path) -> Non
     assert [fingerprint(load()) for load in LOADERS.values()] == expected  # from the cache, where there is one
     code = "from test_generated import *; print(*[fingerprint(load()) for load in LOADERS.values()])"
     assert run_python(code, GRAPHMEND_CACHE=str(tmp_path / "other")).split() == expected
-
-
-def test_all_say_that_they_are_generated() -> None:
-    for module in (arxiv_module, elliptic_module, products_module):
-        for name, dataset in module.DATASETS.items():
-            assert dataset.name == name and dataset.generated and "generated" in dataset.note
 
 
 def test_arxiv_size_has_the_form_of_arxiv() -> None:

@@ -10,9 +10,8 @@ import torch
 
 from graphmend.errors import GraphMendError
 from graphmend.lab.data.published.arxiv import DATASETS, arxiv, arxiv_ood
+from support.small_files import EDGES, YEARS
 
-YEARS = [2010, 2011, 2013, 2014, 2016, 2017, 2018, 2019, 2020, 2005]
-EDGES = [(1, 0), (2, 0), (2, 1), (3, 2), (4, 0), (4, 3), (5, 4), (6, 0), (7, 6), (8, 7), (8, 0), (0, 9), (1, 2)]
 LABELS = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
 X = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32).round(4)
 
@@ -160,13 +159,4 @@ def test_bad_npz(tmp_path: Path) -> None:
         arxiv_ood(data_dir=tmp_path)
     (tmp_path / "arxiv.npz").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(GraphMendError, match="not a readable"):
-        arxiv(data_dir=tmp_path)
-
-
-def test_without_files_or_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
-    with pytest.raises(GraphMendError, match=r"put the file at arxiv\.zip"):
         arxiv(data_dir=tmp_path)

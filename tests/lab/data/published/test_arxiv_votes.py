@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from graphmend.errors import GraphMendError, MissingDataError
+from graphmend.errors import GraphMendError
 from graphmend.lab.data import row_normalise
 from graphmend.lab.data.published.arxiv_votes import DATASETS, arxiv_votes, arxiv_votes_ood
 from support.real_data import nowhere as nowhere_fixture
+from support.small_files import EDGES, YEARS
 
 nowhere = nowhere_fixture
-YEARS = [2010, 2011, 2013, 2014, 2016, 2017, 2018, 2019, 2020, 2005]
-EDGES = [(1, 0), (2, 0), (2, 1), (3, 2), (4, 0), (4, 3), (5, 4), (6, 0), (7, 6), (8, 7), (8, 0), (0, 9), (1, 2)]
 LABELS = [0, 1, 2, 3, 0, 1, 2, 3, 0, 39]
 SPLIT = [0, 0, 0, 0, 0, 0, 1, 2, 2, 0]
 VOTES = np.full((10, 5), -1, dtype=np.int8)
@@ -84,8 +83,3 @@ def test_measured_statistics_have_the_published_keys(nowhere: Path) -> None:
 def test_damaged_files(nowhere: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphMendError, match=message):
         arxiv_votes(data_dir=write(nowhere, **changed))
-
-
-def test_without_the_file(nowhere: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"put the file at arxiv_votes\.npz"):
-        arxiv_votes(data_dir=nowhere)

@@ -10,7 +10,6 @@ from sklearn.metrics import f1_score
 
 from graphmend.errors import GraphMendError
 from graphmend.lab.data.published.elliptic import FOLDER, GROUPS, elliptic, grouped_scores
-from graphmend.lab.data.splits import Splits
 
 STEPS = 49
 PER_STEP = 3
@@ -140,18 +139,3 @@ def test_missing_step_empty_file_and_other_encodings(data_dir: Path) -> None:
     features.write_text(text.replace(",12,", ",11,"))
     with pytest.raises(GraphMendError, match="time step 12"):
         elliptic(data_dir=data_dir)
-
-
-def test_missing_files_say_what_to_put_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setenv("GRAPHMEND_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHMEND_DATA", raising=False)
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
-    with pytest.raises(GraphMendError, match=r"elliptic_bitcoin_dataset/elliptic_txs_features\.csv"):
-        elliptic(data_dir=tmp_path)
-
-
-def test_result_is_splits(data_dir: Path) -> None:
-    assert isinstance(elliptic(data_dir=data_dir, seed=3), Splits)

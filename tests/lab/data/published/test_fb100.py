@@ -119,7 +119,7 @@ def test_damaged_facebook_files(nowhere: Path) -> None:
         with pytest.raises(GraphMendError, match=r"Yale4\.mat (is not a readable MATLAB file|has no variable)"):
             fb100(data_dir=nowhere)
     savemat(path, {"local_info": attributes_of("Yale4", 5)})
-    with pytest.raises(GraphMendError, match=r"Yale4\.mat has no variable A; fetch"):
+    with pytest.raises(GraphMendError, match=r"Yale4\.mat has no variable A; delete"):
         fb100(data_dir=nowhere).val[1]
     savemat(path, {"local_info": np.zeros((3, 4))})
     with pytest.raises(GraphMendError, match="are not a table of seven columns"):

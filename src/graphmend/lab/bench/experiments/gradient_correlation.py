@@ -41,7 +41,7 @@ def _runs(choice: Choice) -> list[Run]:
     return [_run(method, choice) for method in choice.methods]
 
 
-def _render(choice: Choice, store: Store) -> Any:
+def _figure(choice: Choice, store: Store) -> Any:
     figure, axes = panels(len(choice.methods), 2, (4.2, 2.6), sharex=True)
     for axis, method in zip(axes, choice.methods, strict=True):
         result = store.require(_run(method, choice))
@@ -69,5 +69,5 @@ EXPERIMENT = Experiment(
     Choice(("cora-ood",), ("gcn",), tuple(LOSSES), (0,)),
     "ood",
     _runs,
-    _render,
+    figure=_figure,
 )

@@ -27,7 +27,7 @@ def _of(dataset: str, choice: Choice) -> dict[str, list[Run]]:
     return {method: [method_run(method, dataset, "gcn", s, choice) for s in choice.seeds] for method in choice.methods}
 
 
-def _render(choice: Choice, store: Store) -> Any:
+def _figure(choice: Choice, store: Store) -> Any:
     figure, axes = panels(len(choice.datasets), 2, (5.5, 2.6))
     from matplotlib.patches import Patch
 
@@ -88,5 +88,5 @@ EXPERIMENT = Experiment(
     Choice(TABLE.choice.datasets, ("gcn",), METHODS, TABLE.choice.seeds),
     "ood",
     _runs,
-    _render,
+    figure=_figure,
 )

@@ -26,7 +26,7 @@ def _run(dataset: str, choice: Choice) -> Run:
     return replace(noisy_run(choice, dataset, choice.seeds[0], NOISE, gtrans), task="tsne")
 
 
-def _render(choice: Choice, store: Store) -> Any:
+def _figure(choice: Choice, store: Store) -> Any:
     figure, axes = panels(2 * len(choice.datasets), 2, (4.2, 3.9))
     from matplotlib.lines import Line2D
 
@@ -62,5 +62,5 @@ EXPERIMENT = Experiment(
     Choice(("cora",), ("gcn",), (), (0,)),
     "robust",
     _runs,
-    _render,
+    figure=_figure,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import urllib.error
 import urllib.request
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from graphmend.errors import GraphMendError, MissingDataError, require
-from graphmend.files.files import read_arrays, write_arrays, write_bytes
+from graphmend.files.files import first_line, read_arrays, write_arrays, write_atomically
 
-FETCH_AGAIN = "fetch the file again"
+FETCH_AGAIN = "delete the file and fetch it again"
 """The remedy in messages about a published file that is damaged."""
+
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -65,24 +68,57 @@ def locate(source: Source, data_dir: str | Path | None = None, *, plain: str | N
 
 
 def download(source: Source) -> Path:
-    """Download a file into the cache; it appears there whole and with the right checksum, or not at all."""
+    """Download a file into the cache; it appears there whole, with the right checksum if that is known, or not at all.
+
+    Where no checksum is known, the server must say how long the file is, so that one that was cut is noticed.
+    """
     target = cache_dir() / "data" / source.path
-    remedy = f"put the file at {source.path} below GRAPHMEND_DATA or --data-dir"
     if source.url is None:
-        raise MissingDataError(f"{source.path} is not here and has no address to download it from; {remedy}")
+        raise MissingDataError(f"{source.path} is not here and has no address to download it from; {_remedy(source)}")
     try:
-        with urllib.request.urlopen(source.url, timeout=30) as response:
-            content: bytes = response.read()
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise MissingDataError(f"cannot download {source.url} ({error}); {remedy}") from error
-    checksum = hashlib.sha256(content).hexdigest()
-    published = source.sha256 or checksum
-    require(
-        checksum == published,
-        f"{source.path} has the checksum {checksum[:12]}..., not {published[:12]}... as published; {FETCH_AGAIN}",
-    )
-    write_bytes(target, content)
+        response = urllib.request.urlopen(source.url, timeout=30)
+    except _NETWORK as error:
+        raise _failed(source, error) from error
+    with response:
+        length = response.headers.get("Content-Length") or ""
+        is_told = source.sha256 is not None or length.isdigit()
+        require(is_told, f"{source.url} does not say how long the file is, so it may be cut; {_remedy(source)}")
+        write_atomically(target, lambda temporary: _receive(source, response, length, temporary))
     return target
+
+
+_NETWORK = (urllib.error.URLError, http.client.HTTPException, OSError, ValueError)
+
+
+def _failed(source: Source, error: Exception) -> MissingDataError:
+    reason = f"{type(error).__name__}: {first_line(error)}"
+    return MissingDataError(f"cannot download {source.url} ({reason}); {_remedy(source)}")
+
+
+def _remedy(source: Source) -> str:
+    return f"put the file at {source.path} below GRAPHMEND_DATA or --data-dir"
+
+
+def _receive(source: Source, response: Any, length: str, temporary: Path) -> None:
+    """Write the body of a response, and raise unless it is the published file."""
+    received, checksum = 0, hashlib.sha256()
+    with temporary.open("wb") as file:
+        while piece := _piece(source, response):
+            file.write(piece)
+            checksum.update(piece)
+            received += len(piece)
+    whole = not length.isdigit() or received == int(length)
+    require(whole, f"{source.url} ended after {received} of {length} bytes; try again, or {_remedy(source)}")
+    found, right = checksum.hexdigest(), source.sha256 or checksum.hexdigest()
+    message = f"{source.path} has the checksum {found[:12]}..., not {right[:12]}... as published"
+    require(found == right, f"{message}; try again, or {_remedy(source)}")
+
+
+def _piece(source: Source, response: Any) -> bytes:
+    try:
+        return bytes(response.read(_PIECE))
+    except _NETWORK as error:
+        raise _failed(source, error) from error
 
 
 def stamps(paths: Iterable[Path]) -> list[tuple[str, int, int]]:

@@ -1,8 +1,9 @@
-"""Trial runs of a model nobody has seen before, on a few nodes of its graph wherever that works.
+"""Finding out how a model nobody has seen before is run, by trial runs on a few nodes of its graph wherever that works.
 
-Each trial runs once; its result is kept in the model's ``Wiring``, unless the features are the same at all nodes. The
-first layer is looked for on each graph anew, so that what is found does not depend on the graphs that came before; a
-source card says where it was on the training graph.
+A probe knows a model and a graph, and nothing of what they are used for. Each trial runs once, when its result is first
+asked for; the result is kept in the model's ``Wiring``, unless the features are the same at all nodes. The first layer
+is looked for on each graph anew, so that what is found does not depend on the graphs that came before; a source card
+says where it was on the training graph.
 """
 
 from __future__ import annotations
@@ -11,68 +12,62 @@ import copy
 import functools
 import inspect
 import logging
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.engine.linear_maps import LinearMaps
-from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures
-from graphmend.engine.trials import why_features_are_not_shared
-from graphmend.errors import require
+from graphmend.errors import GraphMendError, require
 from graphmend.graph.canonical import node_keys
 from graphmend.graph.edits import sample, without_edges
-from graphmend.model.call import Caller
+from graphmend.graph.pieces import number_of_graphs
+from graphmend.model.call import LABELS_ARE_KEPT, Caller, Output, fresh, scores_of
 from graphmend.model.comparing import is_close
 from graphmend.model.edge_trials import Outcome, try_way, why_no_way_can_work
 from graphmend.model.edge_weights import Way, filtered, native, ways, why_not
 from graphmend.model.embedding import Tap, find_tap, named_tap
-from graphmend.model.failures import failures_named, first_line
-from graphmend.model.first_layer import FirstLayer, find_first_layer, response_of_mean
-from graphmend.model.first_run import FirstRun
+from graphmend.model.failures import cannot_run, failures_named, first_line
+from graphmend.model.first_layer import FirstLayer, find_first_layer
 from graphmend.model.restore import untouched_rng
 from graphmend.model.scripted import is_scripted
 from graphmend.model.wiring import OwnEmbed, Taps, Wiring
 
-if TYPE_CHECKING:
-    from graphmend.model.frozen import FrozenGNN
-
-__all__ = ["Trials"]
+__all__ = ["Probe"]
 
 _LOG = logging.getLogger(__name__)
 
 FEW_EDGES = 10_000  # whose ends are compared, to see whether the features say anything
 
 
-class Trials:
+class Probe:
     """Finds out how to run a model.
 
     Args:
-        frozen: The frozen model.
-        model: The model itself, in eval mode.
+        model: The model, in eval mode.
         data: The graph.
         wiring: Where results are kept.
         embedding: Name of the module whose output is Z, if the user chose one.
         seed: Seed of the edges that are dropped.
         taps: Where its first layer and Z come from, if that is known.
+        output: Which part of what it returns has the scores.
     """
 
     def __init__(
         self,
-        frozen: FrozenGNN,
         model: nn.Module,
         data: Data,
         wiring: Wiring,
         embedding: str | None,
         seed: int,
         taps: Taps | None = None,
+        output: Output = None,
     ) -> None:
-        self.frozen, self.model, self.whole, self.wiring = frozen, model, data, wiring
+        self.model, self.whole, self.wiring = model, data, wiring
         self._embedding, self._seed = embedding, seed
-        self._taps = taps
+        self._taps, self._output = taps, output
         self._first_layer: FirstLayer | None = None
         self._small: Data | None = None
         self._way: Way | None = None
@@ -82,7 +77,7 @@ class Trials:
     def data(self) -> Data:
         """The graph that trials run on."""
         if self._small is None:
-            self._small = sample(self.whole, self.keys) if self.wiring.runs_on_sample else self.whole
+            self._small = self.sampled(self.whole)
         return self._small
 
     @functools.cached_property
@@ -95,8 +90,14 @@ class Trials:
         """Every other edge."""
         return torch.arange(self.data.edge_index.size(1), device=self.data.x.device) % 2 == 1
 
+    def sampled(self, data: Data) -> Data:
+        """A few nodes of a graph, which may have been changed since, if the model runs on a few nodes."""
+        if self._small is not None and data is self.whole:
+            return self._small
+        return sample(data, self.keys) if self.wiring.runs_on_sample else data
+
     @functools.cached_property
-    def _findings(self) -> Wiring:
+    def findings(self) -> Wiring:
         """Where findings go: they last only if an edge that trials leave out lies between nodes that differ."""
         source, target = self.data.edge_index[:, ~self._half][:, :FEW_EDGES]
         return self.wiring if bool((self.data.x[source] != self.data.x[target]).any()) else self._own
@@ -104,18 +105,77 @@ class Trials:
     @property
     def forward(self) -> Caller:
         """How the model is called."""
-        return Caller(self.model, self.wiring.leave_out)
+        return Caller(self.model, self.wiring.leave_out, output=self._output)
+
+    def fresh(self, data: Data) -> Data:
+        """A copy of a graph for the model to keep."""
+        return fresh(data, self.wiring.written or ())
 
     def run_once(self) -> None:
         """Does the model run on the graph at all, and does it write into its input?"""
         if self.wiring.written is None:
             with untouched_rng(self._seed):
-                FirstRun(self.frozen, self.model, self.whole, self.wiring).run(lambda: sample(self.whole, self.keys))
+                self._run_first()
         assert self.wiring.written is not None
         require(
             "edge_index" not in self.wiring.written,
             "the model writes into the edge_index it is given; make it work on a copy",
         )
+
+    def _run_first(self) -> None:
+        """How the model is called, whether it runs on a sample, and what it writes into."""
+        try:
+            self.wiring.written = self._written_attributes(self.forward, sample(self.whole, self.keys))
+            self.wiring.runs_on_sample = True
+        except Exception as error:  # a model for this very graph, or one that does not run
+            _LOG.debug("no trials on a sample: %s", first_line(error))
+            self.wiring.runs_on_sample = False
+            self.wiring.written = self._written_on_the_whole_graph()
+
+    def _written_on_the_whole_graph(self) -> tuple[str, ...]:
+        try:
+            return self._written_attributes(self.forward, self.whole)
+        except GraphMendError:
+            raise
+        except Exception as error:
+            written = self._written_without_edge_attr(error)
+            if written is None:
+                require(not self._runs_with_labels(), LABELS_ARE_KEPT)
+                raise GraphMendError(cannot_run(self.model, self.whole, error)) from error
+            return written
+
+    def _runs_with_labels(self) -> bool:
+        """Whether the model would run if it were given the labels."""
+        if self.whole.get("y") is None:
+            return False
+        try:
+            self._written_attributes(Caller(self.model, output=self._output, shows_labels=True), self.whole)
+        except Exception as error:  # labels were not the reason
+            _LOG.debug("with labels: %s", first_line(error))
+            return False
+        return True
+
+    def _written_without_edge_attr(self, error: Exception) -> tuple[str, ...] | None:
+        """Many models have an ``edge_attr`` parameter that only layers made with ``edge_dim`` can take."""
+        bare = Caller(self.model, leave_out=frozenset({"edge_attr"}), output=self._output)
+        if self.whole.get("edge_attr") is None or bare.extra == self.forward.extra:
+            return None
+        try:
+            written = self._written_attributes(bare, self.whole)
+        except Exception as again:  # edge_attr was not the reason
+            _LOG.debug("without edge_attr: %s", first_line(again))
+            return None
+        _LOG.warning("the model is called without edge_attr, which it cannot take (%s)", first_line(error))
+        self.wiring.leave_out = bare.leave_out
+        return written
+
+    @torch.no_grad()
+    def _written_attributes(self, caller: Caller, graph: Data) -> tuple[str, ...]:
+        data = copy.copy(graph)
+        tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+        data.update(tensors)
+        scores_of(caller(data), graph.x.size(0), number_of_graphs(graph))
+        return tuple(name for name, tensor in tensors.items() if tensor._version > 0)
 
     def way(self) -> Way:
         """The first way in which weight 1 changes nothing and weight 0 equals the edge removed."""
@@ -136,7 +196,7 @@ class Trials:
         return self._way
 
     def _outcome(self, way: Way, caller: Caller) -> Outcome:
-        return try_way(way, self.model, caller, self.data, self.frozen.fresh, self._seed)
+        return try_way(way, self.model, caller, self.data, self.fresh, self._seed)
 
     def why_no_edge_weights(self, remedy: str) -> str:
         """The sentence that says what keeps edges from fading in this model."""
@@ -148,13 +208,12 @@ class Trials:
         return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
     def _logits(self) -> Tensor:
-        with self.frozen.on(self.data):
-            return self.frozen.checked_logits(self.forward(self.frozen.fresh(self.data)))
+        return scores_of(self.forward(self.fresh(self.data)), self.data.x.size(0), number_of_graphs(self.data))
 
     @torch.no_grad()
     def reads_weights(self) -> bool:
         """Whether a graph's ``edge_weight`` reaches the model, and does what presences do."""
-        known = self.wiring if self.wiring.reads_weights is not None else self._findings
+        known = self.wiring if self.wiring.reads_weights is not None else self.findings
         if known.reads_weights is None:
             data, way = self.data, self.way()
             source, target = data.edge_index
@@ -165,9 +224,9 @@ class Trials:
             graph.edge_weight = weight if own is None else own * weight.to(own.dtype)
             try:
                 with untouched_rng(self._seed):
-                    read = self.forward(self.frozen.fresh(graph))
+                    read = self.forward(self.fresh(graph))
                 with untouched_rng(self._seed):
-                    expected = way(self.model, self.forward, self.frozen.fresh(data), weight)
+                    expected = way(self.model, self.forward, self.fresh(data), weight)
                 known.reads_weights = is_close(read, expected)
             except Exception as error:
                 _LOG.debug("edge weights are not read: %s", first_line(error))
@@ -178,10 +237,38 @@ class Trials:
         """Where Z comes from."""
         if self._taps is not None:
             return self._taps.embedding
-        known = self.wiring if self.wiring.embedding is not None else self._findings
+        known = self.wiring if self.wiring.embedding is not None else self.findings
         if known.embedding is None:
             known.embedding = self._find_embedding()
         return known.embedding
+
+    def visible_embedding(self) -> Tap | None:
+        """What shows Z while the whole model runs; ``None`` where only a run of its own does."""
+        source = self.embedding()
+        if isinstance(source, Tap):
+            return None if source.tail else source
+        known = self.wiring if self.wiring.is_own_embed_traced else self.findings
+        if not known.is_own_embed_traced:
+            known.own_embed_tap, known.is_own_embed_traced = self._trace_own_embed(), True
+        return known.own_embed_tap
+
+    @torch.no_grad()
+    def _trace_own_embed(self) -> Tap | None:
+        """The layer that shows what the model's own ``embed`` returns, on all edges and on half of them."""
+        own = Caller(self.model.embed, self.wiring.leave_out)  # type: ignore[arg-type]
+        try:
+            tap = self._find_tap()
+            for graph in (self.data, without_edges(self.data, self._half)):
+                with untouched_rng(self._seed):
+                    z = own(self.fresh(graph))
+                with untouched_rng(self._seed):
+                    seen = tap(self.model, lambda data=graph: self.forward(self.fresh(data)))  # type: ignore[misc]
+                if tap.tail or seen.shape != z.shape or not is_close(seen, z):
+                    return None
+        except Exception as error:
+            _LOG.debug("the model's own embed is run by itself: %s", first_line(error))
+            return None
+        return tap
 
     def taps(self) -> Taps:
         """Where the first layer and Z come from, found on this graph alone, whatever earlier ones have shown."""
@@ -199,8 +286,9 @@ class Trials:
         method = getattr(self.model, "embed", None)
         if not (inspect.ismethod(method) or isinstance(method, torch.ScriptMethod)):
             return False
-        own, data = Caller(method, self.wiring.leave_out), copy.copy(self.data)
+        data = copy.copy(self.data)
         try:
+            own = Caller(method, self.wiring.leave_out)
             with torch.enable_grad():  # even where only the value of Z is wanted
                 data.x = data.x.clone().requires_grad_().clone()
                 z = own(data)
@@ -222,7 +310,7 @@ class Trials:
 
         def run(graph: Data) -> Any:
             with untouched_rng(self._seed):
-                return self.forward(self.frozen.fresh(graph))
+                return self.forward(self.fresh(graph))
 
         def reacts(tap: Tap) -> bool:
             with torch.no_grad():
@@ -233,7 +321,12 @@ class Trials:
         with torch.no_grad():
             if self._embedding is not None:
                 return named_tap(self.model, self._embedding, lambda: run(data), nodes)
-            return find_tap(self.model, lambda: run(data), nodes, reacts)
+            try:
+                return find_tap(self.model, lambda: run(data), nodes, reacts)
+            except GraphMendError:
+                if not torch.equal(run(data), run(without_edges(data, half))):
+                    raise
+            return find_tap(self.model, lambda: run(data), nodes, lambda _: True)  # it reads no edges at all
 
     def first_layer(self) -> FirstLayer:
         """Where the first pre-activation comes from."""
@@ -249,23 +342,10 @@ class Trials:
         def run(x: Tensor, with_all_edges: bool) -> Any:
             graph = copy.copy(graphs[with_all_edges])
             graph.x = x
-            return self.forward(self.frozen.fresh(graph))
+            return self.forward(self.fresh(graph))
 
         with untouched_rng(self._seed), failures_named(self.model, self.data):
             return find_first_layer(self.model, run, self.data.x)
-
-    def first_map(self, whole: Data) -> Tensor:
-        """How the mean of the first layer follows a shift of all feature rows, ``(columns, width)``.
-
-        Args:
-            whole: The graph, which may have been changed since the trials were made.
-        """
-        if whole is self.whole:
-            data = self.data
-        else:
-            data = sample(whole, self.keys) if self.wiring.runs_on_sample else whole
-        with untouched_rng(self._seed), self.frozen.on(data):
-            return response_of_mean(lambda x: self.frozen.first_layer(x, data.edge_index), data.x)
 
     @torch.no_grad()
     def takes_shared_features(self) -> bool:
@@ -276,54 +356,9 @@ class Trials:
             ones = torch.ones(graph.edge_index.size(1), dtype=graph.x.dtype, device=graph.x.device)
             try:
                 with untouched_rng(self._seed):
-                    self.way()(self.model, self.forward, self.frozen.fresh(graph), ones)
+                    self.way()(self.model, self.forward, self.fresh(graph), ones)
                 self.wiring.takes_shared_features = True
             except Exception as error:
                 _LOG.debug("features are not shared: %s", first_line(error))
                 self.wiring.takes_shared_features = False
         return self.wiring.takes_shared_features
-
-    @torch.no_grad()
-    def stacks_views(self) -> bool:
-        """Whether views that go through the model together have the embeddings they have alone."""
-        known = self.wiring if self.wiring.stacks_views is not None else self._findings
-        if known.stacks_views is None:
-            data, generator = self.data, torch.Generator().manual_seed(self._seed)
-            order = torch.randperm(data.x.size(0), generator=generator).to(data.x.device)
-            factor = torch.rand(data.x.size(0), 1, generator=generator).to(data.x)  # so that sums over nodes differ
-            views = []
-            for x in (data.x, data.x[order] * factor):
-                weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
-                views.append(Data(x=x, edge_index=data.edge_index, edge_weight=weight))
-            try:
-                with untouched_rng(self._seed), self.frozen.on(data):
-                    apart = [self.frozen.embed(view.x, view.edge_index, view.edge_weight) for view in views]
-                    known.stacks_views = all(map(is_close, apart, self.frozen.embed_stacked(views)))
-            except Exception as error:
-                _LOG.debug("views are not stacked: %s", first_line(error))
-                known.stacks_views = False
-        return known.stacks_views
-
-    def abilities(self, surrogate: Any, key: Hashable) -> Abilities:
-        """What is known about the model with a loss, after a trial with shared features."""
-        wiring = self.wiring if key in self.wiring.abilities else self._findings
-        known = wiring.abilities.setdefault(key, Abilities())
-        if not known.is_sharing_tried:
-            with untouched_rng(self._seed):
-                known.why_not_shared = self._why_not_shared(surrogate)
-            known.is_sharing_tried = True
-        return known
-
-    def _why_not_shared(self, surrogate: Any) -> str | None:
-        reason = "it has not been tried"
-        for data in {id(graph): graph for graph in (self.data, self.whole)}.values():
-            graph = copy.copy(data)
-            if self.way() is not filtered:
-                generator = torch.Generator().manual_seed(self._seed)
-                graph.edge_weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
-            try:
-                with self.frozen.on(data):
-                    return why_features_are_not_shared(self.frozen, surrogate, graph, self._seed)
-            except Exception as error:  # a loss for this very graph, or one that does not work at all
-                reason = first_line(error)
-        return reason

@@ -1,0 +1,154 @@
+"""What a person gives beside the graph: masks in its file, limits, and labels, in the file or in a CSV; all checked."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.cli.settings import flag
+from graphmend.errors import GraphMendError, listed, require, shown
+from graphmend.files.files import digest, first_line
+from graphmend.graph.limits import Limits
+from graphmend.outputs import number_of_classes, read_labels, read_mask
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.scores import scores
+
+MASKS = ("frozen_nodes", "frozen_columns", "frozen_edges")
+HEADER = ["node", "label"]
+DIGITS = 18  # of the largest number, so that it is one for torch, too
+
+
+def limits_of(data: Data, options: dict[str, Any], path: Path) -> Limits:
+    """What must not change in a graph, checked.
+
+    Args:
+        data: The graph.
+        options: The names of arrays by the names in :data:`MASKS`, ``None`` for the array of that very name if there
+            is one; ``minimum`` and ``maximum``; ``binary`` and ``non_negative``, which are about all columns.
+        path: The file of the graph, for the message.
+    """
+    every = torch.ones(data.x.size(1), dtype=torch.bool)
+    limits = Limits(
+        **{name: mask_in(data, name, options[name], path) for name in MASKS},
+        minimum=options["minimum"],
+        maximum=options["maximum"],
+        binary=every if options["binary"] else None,
+        non_negative=every if options["non_negative"] else None,
+    )
+    try:
+        limits.check(data)
+    except GraphMendError as error:
+        raise GraphMendError(f"{path}: {error}") from error
+    return limits
+
+
+def mask_in(data: Data, option: str, given: str | None, path: Path) -> Any:
+    """An array of the graph file that an option names, 0 and 1 as booleans; without a name, the option's own name.
+
+    Args:
+        data: The graph.
+        option: The option.
+        given: The name that was given, if one was.
+        path: The file of the graph, for the message.
+    """
+    mask = data.get(option if given is None else given)
+    require(
+        given is None or mask is not None,
+        f"{flag(option)}: {path} has no array {given!r}; it has {listed(data.keys())}",
+    )
+    is_mask = isinstance(mask, Tensor) and not mask.is_floating_point() and bool(((mask == 0) | (mask == 1)).all())
+    return mask.bool() if is_mask else mask
+
+
+def labelled_nodes(data: Data, name: str, path: Path) -> Tensor:
+    """The nodes of a mask in the graph, all of which have a class as a label.
+
+    Args:
+        data: The graph.
+        name: The name of the mask.
+        path: The file of the graph, for the message.
+    """
+    mask, y = data.get(name), data.get("y")
+    require(mask is not None, f"{path}: the graph has no mask {name!r}; it has {listed(data.keys())}")
+    require(y is not None, f"{path}: {name} marks nodes with labels, but the graph has no y")
+    nodes = data.x.size(0)
+    marked = read_mask(mask, nodes, f"{path}: {name}")
+    lowest = int(read_labels(y, nodes, marked, f"{path}: y").min())
+    require(lowest >= 0, f"{path}: y holds the label {lowest} in {name}; take unlabelled nodes out of the mask")
+    return marked
+
+
+def scores_of(logits: Tensor, data: Data, mask: Tensor, name: str, path: Path) -> dict[str, float]:
+    """The scores on the nodes of a mask that :func:`labelled_nodes` returned; arguments as there."""
+    try:
+        return scores(logits, data.y, mask)
+    except GraphMendError as error:
+        raise GraphMendError(f"{path}: {name}: {error}") from error
+
+
+def scores_if_possible(logits: Tensor, data: Data, mask: Tensor) -> dict[str, Any]:
+    """The scores, or why there are none: finished work is not lost for them."""
+    try:
+        return {"after": scores(logits, data.y, mask)}
+    except Exception as error:
+        return {"after": None, "reason": f"{type(error).__name__}: {first_line(error)}"}
+
+
+def answers_in(path: Path) -> dict[int, int]:
+    """Labels by node from rows ``node,label``; a first line with these two words is skipped."""
+    require(path.exists(), f"there is no file {path}; check the path")
+    require(path.is_file(), f"{path} is not a file; give a CSV file of rows node,label")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise GraphMendError(f"{path} is not a text file of rows node,label ({error}); write it again") from error
+    labels: dict[int, int] = {}
+    for number, row in rows:
+        cells = [cell.strip() for cell in row]
+        if number == rows[0][0] and [cell.lower() for cell in cells] == HEADER:
+            continue
+        row_text = f"line {number} of {path} is {shown(','.join(row))}"
+        is_whole = len(cells) == 2 and all(cell.isascii() and cell.isdigit() and len(cell) <= DIGITS for cell in cells)
+        require(is_whole, f"{row_text}; write a node and its label, two whole numbers such as 17,3")
+        node, label = map(int, cells)
+        require(labels.get(node, label) == label, f"{row_text}, but node {node} has the label {labels.get(node)} above")
+        labels[node] = label
+    require(len(labels) > 0, f"{path} holds no labels; write rows node,label")
+    return labels
+
+
+def answers_digest(labels: dict[int, int]) -> str:
+    """A digest of labels, whatever their order."""
+    return digest({"labels": torch.tensor(sorted(labels.items()))})
+
+
+def check_answers(labels: dict[int, int], logits: Tensor, path: Path) -> None:
+    """Raise unless the graph has these nodes and the model these classes.
+
+    Args:
+        labels: Labels by node.
+        logits: The model's output on the graph.
+        path: The file of the labels, for the message.
+    """
+    nodes = logits.size(0)
+    classes = number_of_classes(logits)
+    for node, label in labels.items():
+        require(node < nodes, f"{path} names node {node}, but the nodes are 0 to {nodes - 1}; check the graph")
+        require(label < classes, f"{path} gives node {node} the label {label}, but the classes are 0 to {classes - 1}")
+
+
+def settle(result: Adaptation, labels: dict[int, int], path: Path) -> Adaptation:
+    """The result that the labels speak for."""
+    if result.alternative is None:
+        logging.getLogger(__name__).warning("there is nothing that the labels in %s could settle", path)
+    try:
+        return result.decide(labels)
+    except GraphMendError as error:
+        raise GraphMendError(f"{path}: {str(error).replace('result.questions()', '--questions')}") from error

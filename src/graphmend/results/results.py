@@ -1,0 +1,163 @@
+"""The results of several graphs."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphmend.errors import GraphMendError
+from graphmend.graph.batches import put_together
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.display import html_table, text_lines
+from graphmend.results.frames import frame, graph_columns
+
+__all__ = ["FAILED", "Failure", "Results", "without_locals"]
+
+SHOWN = 20  # graphs in the text and in the table of a notebook
+FAILED = "failed"
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A graph that could not be mended; the others are not concerned.
+
+    Args:
+        index: Which of the graphs it is, counted from 0.
+        reason: Why, in one sentence.
+        error: The exception; ``raise failure.error`` shows where it comes from.
+        data: The graph as it was given; ``None`` if it could not be read.
+    """
+
+    index: int
+    reason: str
+    error: Exception
+    data: Data | None = None
+
+    @property
+    def decision(self) -> str:
+        """``"failed"``, where an :class:`~graphmend.Adaptation` says what was done."""
+        return FAILED
+
+    @property
+    def sentence(self) -> str:
+        """The reason."""
+        return self.reason
+
+    def summary(self) -> dict[str, Any]:
+        """What there is to say, ready for JSON."""
+        return {"decision": FAILED, "reason": self.reason, "error": type(self.error).__name__}
+
+    def __repr__(self) -> str:
+        return f"Failure(graph {self.index}: {self.reason})"
+
+
+def without_locals(error: Exception) -> Exception:
+    """An exception whose traceback has its lines but no longer holds the graphs and copies that were worked on."""
+    part: BaseException | None = error
+    while part is not None:
+        traceback.clear_frames(part.__traceback__)
+        part = part.__cause__ or part.__context__
+    return error
+
+
+class Results(Sequence[Adaptation | Failure]):
+    """One :class:`~graphmend.Adaptation` per graph, in order, or a :class:`Failure` where a graph could not be mended.
+
+    Args:
+        entries: These.
+        batch: The batch that the graphs come from, if they do.
+    """
+
+    def __init__(self, entries: Iterable[Adaptation | Failure], batch: Batch | None = None) -> None:
+        self._entries = tuple(entries)
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int, /) -> Adaptation | Failure: ...
+
+    @overload
+    def __getitem__(self, index: slice, /) -> Results: ...
+
+    def __getitem__(self, index: int | slice, /) -> Adaptation | Failure | Results:
+        return Results(self._entries[index]) if isinstance(index, slice) else self._entries[index]
+
+    def __iter__(self) -> Iterator[Adaptation | Failure]:
+        return iter(self._entries)
+
+    @property
+    def mended(self) -> list[Adaptation]:
+        """The results of the graphs that did not fail, those that were left alone among them."""
+        return [entry for entry in self if isinstance(entry, Adaptation)]
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The graphs that could not be mended, with the reasons."""
+        return [entry for entry in self if isinstance(entry, Failure)]
+
+    @property
+    def data(self) -> Any:
+        """The mended graphs: a ``Batch`` where one was given, else a list. A graph that failed is as it was given."""
+        graphs = [entry.data for entry in self]
+        if self._batch is None:
+            return graphs
+        return put_together([graph for graph in graphs if graph is not None], self._batch)
+
+    @property
+    def logits(self) -> Tensor:
+        """The model's output on all mended graphs, one after the other."""
+        for failure in self.failures:
+            raise GraphMendError(
+                f"graph {failure.index} has no logits, because it could not be mended ({failure.reason}); "
+                "take those of results.mended"
+            )
+        return torch.cat([entry.logits for entry in self.mended]) if self else torch.empty(0)
+
+    @property
+    def predictions(self) -> Tensor:
+        """What the model predicts on all mended graphs, one after the other."""
+        require_all = self.logits  # says which graph failed, if one did
+        return torch.cat([entry.predictions for entry in self.mended]) if self else require_all
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all graphs."""
+        return sum(entry.seconds for entry in self.mended)
+
+    def to_frame(self) -> Any:
+        """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.frames.graph_columns`."""
+        return frame(graph_columns(self))
+
+    def summary(self) -> dict[str, Any]:
+        """How many graphs came to which decision, and the summary of each, ready for JSON."""
+        counts = Counter(entry.decision for entry in self)
+        graphs = [{"graph": index, **entry.summary()} for index, entry in enumerate(self)]
+        return {"graphs": len(self), "decisions": dict(counts), "seconds": round(self.seconds, 3), "results": graphs}
+
+    def __repr__(self) -> str:
+        rows = [(str(index), f"{decision:<{len('partly applied')}}  {text}") for index, decision, text in self._rows()]
+        return text_lines(self._title, rows)
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows(), ("graph", "decision", "") if self else ())
+
+    @property
+    def _title(self) -> str:
+        counts = ", ".join(f"{number} {name}" for name, number in Counter(entry.decision for entry in self).items())
+        return f"Results of {len(self)} graph{'' if len(self) == 1 else 's'}" + (f": {counts}" if counts else "")
+
+    def _rows(self) -> list[tuple[object, str, str]]:
+        rows: list[tuple[object, str, str]] = [
+            (index, entry.decision, entry.sentence) for index, entry in enumerate(self[:SHOWN])
+        ]
+        more = len(self) - SHOWN
+        return [*rows, ("...", "", f"{more} more; to_frame() has all")] if more > 0 else rows
