@@ -150,6 +150,7 @@ def _card(
     order = torch.cat(keys).argsort()
     held_out = torch.cat([_held_out(data) for data in graphs])
     halves = _halves(order, held_out, seed, _members(graphs) if task.per_graph else None)
+    alike = [] if task.per_graph else graphs  # graphs that are predicted differ, and halves of them show by how much
     z_moments = moments(z)
     standard = (z - z_moments.mean) / z_moments.unit
     z_kinds = find_prototypes(standard, order, held_out, seed)
@@ -195,7 +196,7 @@ def _card(
         first_reach=first_kinds.reach,
         rows_mean=narrow_moments.mean,
         rows_std=narrow_moments.std,
-        rows_noise=_noise(narrow, narrow_moments, graphs, halves),
+        rows_noise=_noise(narrow, narrow_moments, alike, halves),
         z_mean=z_moments.mean,
         z_std=z_moments.std,
         z_centres=z_kinds.centres,
@@ -209,7 +210,7 @@ def _card(
         edge_share=float(fits_well(fits, middle).double().mean()),
         agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
-        noise=_noise(first, whole, graphs, halves),
+        noise=_noise(first, whole, alike, halves),
         noise_nodes=halves[0].numel(),
         nodes=nodes,
         edges_per_node=edges / nodes,
