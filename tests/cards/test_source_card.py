@@ -547,7 +547,7 @@ def test_the_summary_is_for_people() -> None:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_card_is_five_lines(kind: str) -> None:
-    made = card(trained(MODELS[kind]), graph())
+    made = card(trained(MODELS[kind]), graph(), task="classes")
     for shown in (made, made.to(torch.device("cpu"), torch.float32)):
         title, *lines = repr(shown).splitlines()
         assert title.startswith(f"SourceCard of {N} nodes, {IN} feature columns, {shown.prior.numel()} classes")

@@ -240,10 +240,15 @@ class SourceCard:
         """What the card holds, one line each."""
         size = sum(tensor.numel() for tensor in self.parts()[0].values())
         kinds = self.prior.numel()
-        has_classes = self.known_task.has_node_classes
-        told = f"{kinds} classes" if has_classes else f"the task {self.task}, {kinds} kinds of nodes"
+        told = (
+            f"{kinds} classes" if self.known_task.has_node_classes else f"the task {self.task}, {kinds} kinds of nodes"
+        )
         shares = ", ".join(f"{100 * float(p):.0f} %" for p in self.prior)
-        shown = f"predicted classes: {shares}; temperature {self.temperature:.2f}" if has_classes else None
+        shown = (
+            f"predicted classes: {shares}; temperature {self.temperature:.2f}"
+            if self.known_task.has_node_classes
+            else None
+        )
         return "\n".join(
             (
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
@@ -251,8 +256,7 @@ class SourceCard:
                 f"first layer: {self.first_layer}, {self.first_mean.numel()} units, noise level {self.noise:.3f} "
                 f"(for graphs of {self.noise_nodes} nodes or more)",
                 *([] if shown is None else [shown]),
-                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a "
-                f"{'predicted class' if has_classes else 'kind of nodes'}",
+                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a {self._kind}",
             )
         )
 
@@ -265,8 +269,9 @@ class SourceCard:
     @property
     def _title(self) -> str:
         size = 4 * sum(tensor.numel() for tensor in self.parts()[0].values()) / 1024
-        columns, classes = self.column_mean.numel(), self.prior.numel()
-        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {classes} classes ({size:.0f} kB)"
+        columns, kinds = self.column_mean.numel(), self.prior.numel()
+        told = f"{kinds} classes" if self.known_task.has_node_classes else f"task {self.task}"
+        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {told} ({size:.0f} kB)"
 
     def _rows(self) -> list[tuple[str, str]]:
         shares = [f"{100 * float(share):.0f} %" for share in self.prior[:SHOWN]]
@@ -276,9 +281,15 @@ class SourceCard:
         return [
             ("first layer", f"{layer}, {units} units, noise level {self.noise:.3f}"),
             ("embedding", f"{z_layer}, {self.z_mean.numel()} units"),
-            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}"),
-            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class"),
+            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}")
+            if self.known_task.has_node_classes
+            else ("kinds of nodes", f"{self.prior.numel()}, which stand in for predicted classes"),
+            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a {self._kind}"),
         ]
+
+    @property
+    def _kind(self) -> str:
+        return "predicted class" if self.known_task.has_node_classes else "kind of nodes"
 
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
