@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from graphmend.errors import (
     GraphMendError,
+    among,
+    at_least,
     check_fields,
     choose,
     listed,
     one_of,
     printable,
+    read_fields,
     real_number,
     real_numbers,
     seed_number,
@@ -26,6 +29,7 @@ from graphmend.errors import (
     switch,
     text,
     whole_number,
+    within,
 )
 
 NOTHING: list[Any] = [None, True, np.True_, "1", b"1", 1j, [], {}, ..., int, np.ones(3), torch.ones(2), math.nan]
@@ -126,6 +130,31 @@ class Walk:
     def __post_init__(self) -> None:
         check_fields(self, whole_number, "length")
         check_fields(self, real_number, "limit", above=0, optional=True)
+
+
+@dataclass(frozen=True)
+class Trip:
+    length: Annotated[int, at_least(1)] = 3
+    share: Annotated[float | None, within(0, 1)] = None
+    kind: Annotated[str, among(("a", "b"))] = "a"
+    steps: int = 2
+    limit: float | int = 0.5
+    name: str | None = None
+    is_random: bool = False
+    free: Any = None
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+
+
+def test_annotations_say_how_fields_are_read() -> None:
+    trip = Trip(np.int64(2), np.float32(0.5), is_random=np.True_, free="anything")  # type: ignore[arg-type]
+    assert (type(trip.length), type(trip.share), trip.is_random, trip.free) == (int, float, True, "anything")
+    assert Trip() == Trip(3, None, "a", 2, 0.5)
+    wrong: dict[str, Any] = {"length": 0, "share": 1.5, "kind": "c", "steps": -1, "name": 3, "is_random": 1}
+    for name, value in wrong.items():
+        with pytest.raises(GraphMendError, match=rf"{name} .*{value}"):
+            Trip(**{name: value})
 
 
 def test_fields_of_a_frozen_dataclass_are_read_and_kept() -> None:

@@ -39,6 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "surrogates": {"cards", "engine", "graph", "model", "transforms"},
     "results": {"engine", "files", "graph"},
     "adapters": {"cards", "engine", "files", "graph", "model", "results", "surrogates", "transforms"},
+    "hetero": {"adapters", "cards", "files", "graph", "model", "results"},
 }
 """Every room of the library with the rooms that it may know."""
 

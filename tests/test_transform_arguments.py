@@ -20,6 +20,7 @@ from graphmend.lab.data import SHIFTS
 from graphmend.lab.data.corruptions import FeatureNoise
 from graphmend.lab.registries import CORRUPTIONS
 from graphmend.transforms import VIEWS, DropEdge
+from support.fields import type_of
 from support.graphs import labelled, rng
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +39,7 @@ def make(kind: Any, **arguments: Any) -> Any:
 def numbers() -> Iterator[Any]:
     for name, kind in KINDS.items():
         for field in fields(kind):
-            if field.type in NUMBERS:
+            if type_of(field) in NUMBERS:
                 yield pytest.param(kind, field, id=f"{name} {field.name}")
 
 
@@ -54,8 +55,8 @@ def test_every_transform_is_looked_at() -> None:
 @every_number
 def test_what_is_no_number_is_named(kind: Any, field: Field[Any]) -> None:
     bad: list[Any] = ["0.5", "", True, np.True_, float("nan"), float("inf"), np.float32("nan"), [0], 1j, torch.ones(2)]
-    bad += [] if "None" in str(field.type) else [None]
-    bad += [0.5, np.float64(0.5), 1.0] if "int" in str(field.type) else []
+    bad += [] if "None" in type_of(field) else [None]
+    bad += [0.5, np.float64(0.5), 1.0] if "int" in type_of(field) else []
     for value in bad:
         with pytest.raises(GraphMendError, match=rf"{kind.__name__}'s {field.name} must be a .*number.* \(got "):
             make(kind, **{field.name: value})
@@ -65,7 +66,7 @@ def test_what_is_no_number_is_named(kind: Any, field: Field[Any]) -> None:
 def test_numbers_of_numpy_are_numbers(kind: Any, field: Field[Any]) -> None:
     value = 1 if field.default in (None, MISSING) else field.default
     for number in (
-        (np.float64(value), np.float32(value)) if "float" in str(field.type) else (np.int64(value), np.int32(value))
+        (np.float64(value), np.float32(value)) if "float" in type_of(field) else (np.int64(value), np.int32(value))
     ):
         transform = make(kind, **{field.name: number})
         assert type(getattr(transform, field.name)) in (int, float)
@@ -76,7 +77,7 @@ def test_numbers_of_numpy_are_numbers(kind: Any, field: Field[Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_transform_of_numpy_numbers_does_what_the_same_of_plain_numbers_does(kind: Any) -> None:
     small = {"block_size": 50, "epochs": 2, "num_samples": 2, "budget": 2} if issubclass(kind, EdgeAttack) else {}
-    plain = {f.name: f.default for f in fields(kind) if f.type in ("float", "int")} | small
+    plain = {f.name: f.default for f in fields(kind) if type_of(f) in ("float", "int")} | small
     plain = {name: value for name, value in plain.items() if name in {f.name for f in fields(kind)}}
     arrays = {name: np.int64(value) if isinstance(value, int) else np.float64(value) for name, value in plain.items()}
     data, seeded = labelled(), (rng(),) if kind in VIEWS.values() else ()
@@ -111,6 +112,6 @@ def test_shares_are_numbers() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_what_is_neither_true_nor_false_is_named(kind: Any) -> None:
     for field in fields(kind):
-        for bad in (None, "x", 2, np.ones(2), torch.ones(2)) if field.type == "bool" else ():
+        for bad in (None, "x", 2, np.ones(2), torch.ones(2)) if type_of(field) == "bool" else ():
             with pytest.raises(GraphMendError, match=f"{kind.__name__}'s {field.name} must be True or False"):
                 make(kind, **{field.name: bad})

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from graphmend.adapters.purify import Purify
     from graphmend.adapters.reweight import Reweight
     from graphmend.adapters.tent import Tent
-    from graphmend.cards import SourceCard, card
+    from graphmend.cards import SourceCard
     from graphmend.errors import GraphMendError, UnsupportedLayerError
     from graphmend.files.graph_files import load_graph, save_graph
     from graphmend.graph.limits import Limits
-    from graphmend.mending import Mend, mend, mend_each
+    from graphmend.mending import Mend, card, mend, mend_each
     from graphmend.model import FrozenGNN
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.patch import Patch
@@ -62,7 +62,7 @@ else:
         "Tent": "adapters.tent",
         "UnsupportedLayerError": "errors",
         "Verdict": "results.verdict",
-        "card": "cards",
+        "card": "mending",
         "load_graph": "files.graph_files",
         "mend": "mending",
         "mend_each": "mending",

@@ -6,13 +6,18 @@ as Python's, so that an object looks and hashes the same either way; text, truth
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+Reader = Callable[[str, Any], Any]
+"""Takes a name, for the message, and a value; returns the value as it is kept, or raises."""
 
 
 class GraphMendError(ValueError):
@@ -137,6 +142,11 @@ def rate_number(name: str, value: Any, *, may_be_zero: bool = False) -> float:
     return real_number(name, value, 0, 1e3) if may_be_zero else real_number(name, value, above=0, high=1e3)
 
 
+def decay_number(name: str, value: Any) -> float:
+    """``value`` as a weight decay, which may be 0."""
+    return rate_number(name, value, may_be_zero=True)
+
+
 def real_numbers(name: str, value: Any, **options: Any) -> tuple[float, ...]:
     """``value`` as several numbers, at least one; ``options`` are those of :func:`real_number`."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
@@ -179,7 +189,67 @@ def check_fields(owner: object, read: Callable[..., Any], *names: str, optional:
             object.__setattr__(owner, name, read(f"{type(owner).__name__}'s {name}", value, **options))
 
 
-READERS: dict[str, Callable[[str, Any], Any]] = {
+def at_least(low: int, hint: str = "") -> Reader:
+    """A reader of whole numbers from ``low`` on."""
+    return functools.partial(whole_number, low=low, hint=hint)
+
+
+def within(
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    hint: str = "",
+) -> Reader:
+    """A reader of finite numbers in a range; arguments as for :func:`real_number`."""
+    return functools.partial(real_number, low=low, high=high, above=above, below=below, hint=hint)
+
+
+def among(choices: Collection[str]) -> Reader:
+    """A reader of one of several names."""
+    return lambda name, value: one_of(name.rpartition("'s ")[2], value, choices)
+
+
+def read_fields(owner: object) -> None:
+    """Read all fields of a dataclass, which may be frozen, as their annotations say, and keep what the readers return.
+
+    ``int`` is a whole number of at least 0, ``float`` a finite number, ``bool`` and ``str`` are what they say, and
+    ``| None`` makes a field optional. A narrower range stands beside the type; fields of other types are left alone.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Walk:
+        ...     length: Annotated[int, at_least(1)] = 3
+        ...     restart: Annotated[float | None, within(0, 1)] = None
+        ...     def __post_init__(self):
+        ...         read_fields(self)
+        >>> Walk(0)
+        Traceback (most recent call last):
+            ...
+        graphmend.errors.GraphMendError: Walk's length must be a whole number of at least 1 (got 0)
+    """
+    for name, (read, is_optional) in _readers(cast(Any, type(owner))).items():
+        value = getattr(owner, name)
+        if value is not None or not is_optional:
+            object.__setattr__(owner, name, read(f"{type(owner).__name__}'s {name}", value))
+
+
+@functools.cache
+def _readers(kind: Any) -> dict[str, tuple[Reader, bool]]:
+    """The reader of each field that has one, and whether the field may be ``None``."""
+    hints, readers = get_type_hints(kind, include_extras=True), dict[str, tuple[Reader, bool]]()
+    for name in (field.name for field in fields(kind)):
+        annotated = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name],)
+        types = [part for part in get_args(annotated[0]) or annotated[:1] if part is not NoneType]
+        read = annotated[1] if len(annotated) > 1 else READERS.get(getattr(types[0], "__name__", ""))
+        if read is not None and (len(annotated) > 1 or len(types) == 1):
+            readers[name] = read, NoneType in get_args(annotated[0])
+    return readers
+
+
+READERS: dict[str, Reader] = {
     "bool": switch,
     "float": real_number,
     "int": whole_number,

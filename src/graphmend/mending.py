@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, Unpack, overload
 
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 
 from graphmend.adapters.base import call
 from graphmend.adapters.case import Options, check_options
@@ -22,12 +22,16 @@ from graphmend.errors import require
 from graphmend.files.digest import unchanged
 from graphmend.graph.batches import Graphs, are_several
 from graphmend.graph.checks import check_order
+from graphmend.graph.limits import Limits
+from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero
+from graphmend.model.call import Output
+from graphmend.model.per_graph import has_row_per_graph
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
 from graphmend.results.results import Failure, Results, without_locals
 
-__all__ = ["Mend", "mend", "mend_each"]
+__all__ = ["Mend", "card", "mend", "mend_each"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,14 +63,25 @@ def mend(  # type: ignore[overload-cannot-match]  # here, where types of PyG are
 ) -> Results: ...
 
 
+@overload
+def mend(  # type: ignore[overload-cannot-match]  # the same
+    model: nn.Module,
+    data: HeteroData,
+    adapter: Method = None,
+    *,
+    source: HeteroData | Several | None = None,
+    **options: Unpack[Options],
+) -> HeteroAdaptation: ...
+
+
 def mend(
     model: nn.Module,
-    data: Data | Several,
+    data: Data | Several | HeteroData,
     adapter: Method = None,
     *,
     source: Data | Several | None = None,
     **options: Unpack[Options],
-) -> Adaptation | Results:
+) -> Adaptation | Results | HeteroAdaptation:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
 
     Without an adapter the :class:`~graphmend.adapters.gate.Gate` decides what is done, and ``result.verdict`` says why.
@@ -76,6 +91,8 @@ def mend(
         model: Any trained PyG module; it is left as it was.
         data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
             Or several graphs: a list, a data set, a loader of graphs or a ``Batch``, each of which is mended by itself.
+            A ``Batch`` for a model that gives one row per graph is one graph.
+            Or a ``HeteroData``, see :func:`graphmend.hetero.mend_hetero`, for which a result of the same names returns.
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
@@ -91,13 +108,25 @@ def mend(
         at a time.
     """
     check_order(model, data)
-    if are_several(data):
+    batch = data if isinstance(data, Batch) else None
+    if are_several(data) and not (batch is not None and has_row_per_graph(model, batch, options.get("output"))):
         with unchanged(model):
-            return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
+            return Results(mend_each(model, data, adapter, source=source, **options), batch)
     method = adapter_of(adapter)
     with unchanged(model):
         _make_card(model, source, method, options)
-        return call(method, model, data, **options)
+        result: Adaptation = _mended(method, model, data, options)
+        return result
+
+
+def _mended(adapter: Any, model: nn.Module, data: Any, options: Options) -> Any:
+    """The result of one graph, of whatever kind."""
+    if isinstance(data, HeteroData):
+        task = options.get("task")
+        require(task in (None, "classes"), f"a HeteroData is mended for task='classes' alone (got {task!r})")
+        given: dict[str, Any] = {name: value for name, value in options.items() if name != "task"}
+        return mend_hetero(model, data, adapter, **given)  # which has cards and limits by type
+    return call(adapter, model, data, **options)
 
 
 def mend_each(
@@ -119,7 +148,7 @@ def mend_each(
         graphs: A list, a data set, a loader of graphs, a ``Batch`` or a generator of graphs.
         adapter: As in :func:`mend`.
         source: As in :func:`mend`.
-        options: As in :func:`mend`.
+        options: As in :func:`mend`. ``limits`` hold for every graph; those of a ``Batch`` mark its nodes and edges.
 
     Example:
         >>> import torch
@@ -135,22 +164,28 @@ def mend_each(
     require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
     several, method = Graphs(graphs), adapter_of(adapter)
     check_options(options)
+    limits, parts = options.get("limits"), list(several) if isinstance(graphs, Batch) else []
+    each = limits.split([p.num_nodes for p in parts], [p.num_edges for p in parts]) if limits and parts else None
     _make_card(model, source, method, options)
     given = options.get("card")
-    if given is not None:
-        card = SourceCard.of(given)
-        card.check_model(model)
-        options["card"] = card
-    return _each(model, several, method, options)
+    if given is not None and not isinstance(given, HeteroCard):
+        own = SourceCard.of(given)
+        own.check_model(model)
+        options["card"] = own
+    return _each(model, several, method, options, each)
 
 
-def _each(model: nn.Module, graphs: Graphs, adapter: Any, options: Options) -> Iterator[Adaptation | Failure]:
+def _each(
+    model: nn.Module, graphs: Graphs, adapter: Any, options: Options, limits: Sequence[Limits] | None
+) -> Iterator[Adaptation | Failure]:
     watched = _Watched(options.get("callback"))
     if watched.callback is not None:
         options["callback"] = watched
     show = options.pop("progress", False)
     with closing(track(graphs, "graphs", show, graphs.number)) as bar:
         for index, data in enumerate(bar):
+            if limits is not None:
+                options["limits"] = limits[index]
             yield _result_or_failure(index, model, data, adapter, options, watched)
 
 
@@ -161,7 +196,7 @@ def _result_or_failure(
         return _failure(index, f"it cannot be read ({type(data).__name__}: {data})", data)
     _LOG.debug("graph %d", index)
     try:
-        return call(adapter, model, data, **options)
+        return _mended(adapter, model, data, options)  # type: ignore[no-any-return]
     except Exception as error:
         if error is watched.error:
             raise
@@ -195,7 +230,37 @@ def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, op
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
         embedding, output, task = getattr(adapter, "embedding", None), options.get("output"), options.get("task")
-        options["card"] = make_card(model, source, embedding=embedding, output=output, task=task)
+        options["card"] = card(model, source, embedding=embedding, output=output, task=task)
+
+
+def card(
+    model: nn.Module,
+    train_data: Data | Several,
+    *,
+    embedding: str | None = None,
+    seed: int = 0,
+    output: Output = None,
+    task: str | None = None,
+) -> SourceCard:
+    """A source card for a trained model: what its training graph looks like, seen from the model.
+
+    Keep it beside the model. With it, :func:`mend` can tell a graph that has shifted from one that has not. All about
+    the arguments is said at :func:`graphmend.cards.card`. A ``HeteroData``, or several of them, get a
+    :class:`~graphmend.hetero.HeteroCard` with a card for each node type.
+
+    Args:
+        model: The trained model; it is left as it was.
+        train_data: The graph it was trained on, or several of them.
+        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
+        seed: Seed of the random halves.
+        output: Which part of what the model returns has the scores, see :func:`mend`.
+        task: What the model's rows are, where the labels ``y`` of the graph do not tell, see :func:`mend`.
+    """
+    first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
+    if isinstance(first, HeteroData):
+        require(task in (None, "classes"), f"a HeteroData has a card for task='classes' alone (got {task!r})")
+        return hetero_card(model, train_data, embedding=embedding, seed=seed, output=output)  # type: ignore[return-value]
+    return make_card(model, train_data, embedding=embedding, seed=seed, output=output, task=task)
 
 
 def _batch(data: Data | Several) -> Batch | None:

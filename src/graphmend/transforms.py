@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import View
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.shared_features import scaled_rows, shuffled
-from graphmend.errors import check_fields, choose, one_of, real_number, require, whole_number
+from graphmend.errors import among, at_least, choose, read_fields, require, within
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edits import without_edges
@@ -54,10 +55,10 @@ class DropEdge:
         tensor([0., 0.])
     """
 
-    p: float = 0.5
+    p: Annotated[float, within(0, 1)] = 0.5
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "p", low=0, high=1)
+        read_fields(self)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with a fresh random set of edges."""
@@ -70,10 +71,10 @@ class DropEdge:
 class DropNode:
     """Set the features of each node to zero with probability ``p``; its edges stay, as in the released GTrans code."""
 
-    p: float = 0.05
+    p: Annotated[float, within(0, 1)] = 0.05
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "p", low=0, high=1)
+        read_fields(self)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with some nodes blank."""
@@ -104,12 +105,11 @@ class Subgraph:
         length: Steps of each walk along the direction of edges; a walk stays at a node without outgoing edges.
     """
 
-    starts: int = 1000
+    starts: Annotated[int, at_least(1)] = 1000
     length: int = 10
 
     def __post_init__(self) -> None:
-        check_fields(self, whole_number, "starts", low=1)
-        check_fields(self, whole_number, "length")
+        read_fields(self)
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy with the walked subgraph's edges."""
@@ -172,12 +172,11 @@ class Jaccard:
                 [1, 0]])
     """
 
-    threshold: float = 0.01
-    kind: str = "auto"
+    threshold: Annotated[float, within(-1, 1)] = 0.01
+    kind: Annotated[str, among(KINDS)] = "auto"
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "threshold", low=-1, high=1)
-        one_of("kind", self.kind, KINDS)
+        read_fields(self)
 
     def __call__(self, data: Data) -> Data:
         """A copy of ``data`` without the edges between dissimilar nodes and without their attributes."""

@@ -14,6 +14,7 @@ import torch
 from graphmend import FrozenGNN, Gate, GraphMendError, GTrans, Identity, card, mend
 from graphmend.adapters import ADAPTERS, Align, Purify, Reweight
 from support.adapter_cases import make_graph, make_model
+from support.fields import type_of
 from support.refusals import assert_refused, wrong
 
 SEEDED: dict[str, Callable[[Any], Any]] = {
@@ -112,7 +113,7 @@ def test_an_adapter_that_cannot_be_called_is_named() -> None:
 
 
 READABLE = ("int", "float", "bool", "str", "int | None", "float | None", "str | None", "float | int")
-FIELDS = [(kind, field) for kind in (Gate, *ADAPTERS.values()) for field in fields(kind) if field.type in READABLE]
+FIELDS = [(kind, field) for kind in (Gate, *ADAPTERS.values()) for field in fields(kind) if type_of(field) in READABLE]
 
 
 @pytest.mark.parametrize(

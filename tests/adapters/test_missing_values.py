@@ -24,8 +24,8 @@ from graphmend.adapters.missing import _sums, filled, neighbour_means
 from graphmend.cards import SourceCard, card
 from graphmend.errors import GraphMendError
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.frames import node_columns
 from graphmend.results.patch import as_bits
+from graphmend.results.tables import node_columns
 from support.graphs import directed, rng, undirected
 from support.untouched import Boom, assert_same, generator_states, snapshot
 

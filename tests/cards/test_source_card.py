@@ -473,6 +473,19 @@ def test_a_card_with_a_checksum_of_its_own_is_still_read(tmp_path: Path) -> None
         ("nodes", -3),
         ("temperature", 0.0),
         ("temperature", math.nan),
+        *(
+            (name, value)
+            for name in ("noise", "z_reach", "edges_per_node")
+            for value in (math.nan, -1.0, math.inf, 10**400)
+        ),
+        *((name, value) for name in ("agreement", "empty_rows") for value in (math.nan, -0.1, 1.5)),
+        ("temperature", 10**400),
+        ("nodes", 10**400),
+        ("z_std", torch.full((8,), -1.0)),
+        ("first_mean", torch.full((8,), torch.nan)),
+        ("column_max", torch.full((IN,), torch.inf)),
+        ("column_mean", torch.ones(IN).to(torch.float8_e4m3fn)),
+        ("prior", torch.full((OUT,), -0.1)),
         ("embedding", 3),
         ("model", None),
         ("centroids", torch.ones(OUT + 1, 2)),

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from torch_geometric.nn import GraphSAGE
 from typer.testing import CliRunner
 
@@ -150,16 +152,46 @@ def test_limits_from_the_command_line_and_from_the_file(work: Path, tmp_path: Pa
     assert mended.x[50:].min() >= -1 and mended.x[50:].max() <= 2
 
 
-def test_ones_own_model_through_a_factory(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+WEIGHTS: dict[str, Callable[[nn.Module, str], None]] = {
+    "w.safetensors": lambda model, path: save_file(model.state_dict(), path),
+    "w.pt": lambda model, path: torch.save(model.state_dict(), path),
+    "w.ckpt": lambda model, path: torch.save({"epoch": 1, "state_dict": model.state_dict()}, path),
+    "w.pth": lambda model, path: torch.save({"model_state_dict": model.state_dict()}, path),
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_ones_own_model_through_a_factory(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str
+) -> None:
     (tmp_path / "their_models.py").write_text(
         "from torch_geometric.nn import GraphSAGE\ndef sage():\n    return GraphSAGE(13, 8, 2, 3)\n"
     )
-    save_file(GraphSAGE(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
+    model = GraphSAGE(13, 8, 2, 3)
+    WEIGHTS[weights](model, str(tmp_path / weights))
     monkeypatch.chdir(tmp_path)
-    command = ["mend", "--factory", "their_models:sage", "--weights", "w.safetensors"]
-    result = run(app, [*command, "--graph", str(work / "one.npz"), "--out", "out"])
+    own = ["--factory", "their_models:sage", "--weights", weights]
+    result = run(app, ["mend", *own, "--graph", str(work / "one.npz"), "--out", "out", "--adapter", "identity"])
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "out" / "one.npz").exists()
+    data = load_graph(work / "one.npz")
+    with torch.no_grad(), np.load("out/one.predictions.npz") as stored:
+        expected = model.eval()(data.x.float(), data.edge_index)
+        assert np.allclose(stored["logits"], expected.numpy(), atol=1e-5)
+    assert run(app, ["card", *own, "--graph", str(work / "one.npz")]).exit_code == 0
+    assert (tmp_path / "w.card.safetensors").exists()
+
+
+def test_a_pickled_model_in_the_place_of_weights_is_refused(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save(GraphSAGE(13, 8, 2, 3), tmp_path / "w.pt")
+    monkeypatch.chdir(tmp_path)
+    command = ["mend", "--factory", "their_models:sage", "--weights", "w.pt", "--graph", str(work / "one.npz")]
+    (tmp_path / "their_models.py").write_text(
+        "from torch_geometric.nn import GraphSAGE\ndef sage():\n    return GraphSAGE(13, 8, 2, 3)\n"
+    )
+    result = run(app, [*command, "--out", "out"])
+    assert result.exit_code == 2 and "w.pt is a pickled model" in result.stderr and not (tmp_path / "out").exists()
 
 
 def test_info_tells_graphs_models_and_patches_apart(work: Path, tmp_path: Path) -> None:

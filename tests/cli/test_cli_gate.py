@@ -363,3 +363,15 @@ def test_labels_are_about_one_graph(work: Path, tmp_path: Path) -> None:
     complains("there is no file", *mend(work, DIM), "--labels", tmp_path / "l.csv", "--verdict-only")
     (tmp_path / "l.csv").write_bytes(b"\xff\xfe1,2")
     complains("is not a text file of rows node,label", *mend(work, DIM), "--labels", tmp_path / "l.csv", "--out", "o")
+
+
+def test_verbose_says_what_is_decided_and_twice_why(work: Path) -> None:
+    command = [*mend(work, DIM), "--verdict-only"]
+    silent, what, why = (good(*command, *flags) for flags in ((), ("-v",), ("-vv",)))
+    assert silent.stdout == what.stdout == why.stdout and silent.stderr == ""
+    decided = [line for line in what.stderr.splitlines() if line.startswith("info: ")]
+    assert len(decided) == 1 and decided == what.stderr.splitlines() and "Gate(): applied: " in decided[0]
+    reasons = [line for line in why.stderr.splitlines() if line.startswith("debug: ")]
+    assert decided[0] in why.stderr.splitlines() and any("shift of the first layer" in line for line in reasons)
+    assert good(*command, "-vv", "-q").stderr == ""
+    assert good(*command).stderr == "", "the next command is silent again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,22 @@ def test_a_result_that_is_not_whole_is_made_again(part: str, size: int, tmp_path
     (tmp_path / "out" / part).write_bytes(whole[:size])
     assert run(*command, "-q").exit_code == 0
     assert len((tmp_path / "out" / part).read_bytes()) == len(whole) and is_whole(tmp_path / "out" / part)
+
+
+@pytest.mark.parametrize("change", ["report", "nested report", "another graph"])
+def test_a_result_that_was_changed_is_made_again(change: str, tmp_path: Path) -> None:
+    """Although every file by itself is whole."""
+    command, out = mend(tmp_path, small_graph(tmp_path / "g.npz"), adapter="gtrans"), tmp_path / "out"
+    assert run(*command, "-q").exit_code == 0
+    whole, report = (out / "g.npz").read_bytes(), json.loads((out / "g.json").read_text())
+    if change == "report":
+        (out / "g.json").write_text(json.dumps({**report, "seconds": -1.0}))
+    elif change == "nested report":
+        (out / "g.json").write_text("[" * 100_000)
+    else:
+        shutil.copy(tmp_path / "g.npz", out / "g.npz")
+    assert run(*command, "-q").exit_code == 0
+    assert (out / "g.npz").read_bytes() == whole and json.loads((out / "g.json").read_text())["seconds"] >= 0
 
 
 PLACES = {"missing": "there is no file", "folder": "folder", "empty.npz": "empty.npz", "loop.npz": "loop.npz", "": "."}

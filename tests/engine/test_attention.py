@@ -12,8 +12,8 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GATv2Conv
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.attention import attend
-from graphmend.engine.attention_v2 import attend_v2
+from graphmend.engine.gat import attend
+from graphmend.engine.gatv2 import attend_v2
 from support.graphs import directed, rng, undirected
 from support.sparse_patterns import devices, dtypes, halves
 

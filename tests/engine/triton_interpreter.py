@@ -17,11 +17,11 @@ from torch import Tensor
 
 from graphmend.engine import ops
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.attention import attend
-from graphmend.engine.attention_v2 import attend_v2
 from graphmend.engine.cosine import mean_cosines
+from graphmend.engine.gat import attend
+from graphmend.engine.gatv2 import attend_v2
 from graphmend.engine.ops import Pattern
-from graphmend.engine.triton import attention, attention_v2, cosine, spmm
+from graphmend.engine.triton import cosine, gat, gatv2, spmm
 from graphmend.engine.tuning import HUB_DEGREE
 from support.graphs import directed, rng
 
@@ -102,7 +102,7 @@ def scores(*shape: int, far: float, seed: int) -> Tensor:
     return far * normal(*shape, seed=seed)
 
 
-def compare_attention() -> None:
+def compare_gat() -> None:
     for name, adjacency, pattern, transpose in graphs():
         nodes, entries = adjacency.num_nodes, adjacency.row.numel()
         weight = torch.rand(entries, generator=rng(4))
@@ -114,19 +114,19 @@ def compare_attention() -> None:
             leaves = [t.clone().requires_grad_() for t in (h, source, target, weight)]
             out = attend(adjacency, *leaves)
             wanted = torch.autograd.grad((out * seen).sum(), leaves)
-            ours, top, inverse = attention.forward(h, source, target, weight, pattern, 0.2)
+            ours, top, inverse = gat.forward(h, source, target, weight, pattern, 0.2)
             saved = (h, source, target, top, inverse)
-            inner, by_target, by_weight = attention.by_row(seen, ours, weight, *saved, pattern, 0.2, True)
-            by_h, by_source = attention.by_column(seen, inner, adjacency.transposed(weight), *saved, transpose, 0.2)
-            note("attention.forward", case, (ours, out.detach()))
-            note("attention.by_row", case, (by_target, wanted[2]), (by_weight, wanted[3]))
-            note("attention.by_column", case, (by_h, wanted[0]), (by_source, wanted[1]))
-            again = attention.by_row(seen, ours, weight, *saved, pattern, 0.2, False)
+            inner, by_target, by_weight = gat.by_row(seen, ours, weight, *saved, pattern, 0.2, True)
+            by_h, by_source = gat.by_column(seen, inner, adjacency.transposed(weight), *saved, transpose, 0.2)
+            note("gat.forward", case, (ours, out.detach()))
+            note("gat.by_row", case, (by_target, wanted[2]), (by_weight, wanted[3]))
+            note("gat.by_column", case, (by_h, wanted[0]), (by_source, wanted[1]))
+            again = gat.by_row(seen, ours, weight, *saved, pattern, 0.2, False)
             unwanted = again[2] is None
-            note("attention.by_row", f"{case}, without weights", (again[1], wanted[2] if unwanted else wanted[3]))
+            note("gat.by_row", f"{case}, without weights", (again[1], wanted[2] if unwanted else wanted[3]))
 
 
-def compare_attention_v2() -> None:
+def compare_gatv2() -> None:
     for name, adjacency, pattern, transpose in graphs():
         nodes, entries = adjacency.num_nodes, adjacency.row.numel()
         weight = torch.rand(entries, generator=rng(4))
@@ -138,20 +138,20 @@ def compare_attention_v2() -> None:
             leaves = [t.clone().requires_grad_() for t in (left, right, weight)]
             out = attend_v2(adjacency, leaves[0], leaves[1], vector, leaves[2])
             wanted = torch.autograd.grad((out * seen).sum(), leaves)
-            ours, top, inverse = attention_v2.forward(left, right, vector, weight, pattern, 0.2)
+            ours, top, inverse = gatv2.forward(left, right, vector, weight, pattern, 0.2)
             saved = (left, right, vector, top, inverse)
-            inner, by_right, by_weight = attention_v2.by_row(seen, ours, weight, *saved, pattern, 0.2, True, True)
-            by_left = attention_v2.by_column(seen, inner, adjacency.transposed(weight), *saved, transpose, 0.2)
-            note("attention_v2.forward", case, (ours, out.detach()))
-            note("attention_v2.by_row", case, (by_right, wanted[1]), (by_weight, wanted[2]))
-            note("attention_v2.by_column", case, (by_left, wanted[0]))
+            inner, by_right, by_weight = gatv2.by_row(seen, ours, weight, *saved, pattern, 0.2, True, True)
+            by_left = gatv2.by_column(seen, inner, adjacency.transposed(weight), *saved, transpose, 0.2)
+            note("gatv2.forward", case, (ours, out.detach()))
+            note("gatv2.by_row", case, (by_right, wanted[1]), (by_weight, wanted[2]))
+            note("gatv2.by_column", case, (by_left, wanted[0]))
             for wants in ((True, False), (False, True), (False, False)) if name == "small" else ():
-                dots, *others = attention_v2.by_row(seen, ours, weight, *saved, pattern, 0.2, *wants)
+                dots, *others = gatv2.by_row(seen, ours, weight, *saved, pattern, 0.2, *wants)
                 given = [(inner, dots)]
                 given += [(a, b) for a, b in zip(others, wanted[1:], strict=True) if a is not None]
                 if [a is not None for a in others] != list(wants):
                     given = [(inner, inner.new_empty(0))]
-                note("attention_v2.by_row", f"{case}, only {wants}", *given)
+                note("gatv2.by_row", f"{case}, only {wants}", *given)
 
 
 def compare_cosines() -> None:
@@ -179,6 +179,6 @@ def compare_one_cosine(case: str, matrices: list[Tensor]) -> None:
 def main() -> None:
     """Compare everything."""
     torch.set_num_threads(1)
-    for compare in (compare_sparse_products, compare_attention, compare_attention_v2, compare_cosines):
+    for compare in (compare_sparse_products, compare_gat, compare_gatv2, compare_cosines):
         compare()
     json.dump(ERRORS, sys.stdout)

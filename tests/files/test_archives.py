@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch_geometric.data import Data
 
-from graphmend import GraphMendError
 from graphmend.files import archives
 from graphmend.files.files import is_whole, read_arrays, write_arrays, write_safetensors
 from graphmend.files.graph_files import load_graph, save_graph
+from support.refusals import refused_cheaply
 
 MB = 1 << 20
 
@@ -52,15 +51,8 @@ GRAPH = {"x": npy(np.ones((5, 4), np.float32)), "edge_index": npy([[0, 1], [1, 2
 
 
 def refused(path: Path, expected: str, load: Callable[[Path], object] = load_graph) -> None:
-    """With one sentence, and without memory for what the file claims to hold."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(GraphMendError, match=expected) as caught:
-            load(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert "\n" not in str(caught.value) and peak < 4 * MB
+    with refused_cheaply(expected, 4 * MB):
+        load(path)
 
 
 def test_what_is_out_of_proportion_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import io
 import lzma
 import random
 import tarfile
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from fuzz.damage import damaged
 from graphmend import GraphMendError
 from graphmend.files.tars import members_of, plain_of, tar_of
+from support.refusals import refused_cheaply
 
 MB = 1 << 20
 FILES = [("a.json", b"{}"), ("b/c.json", b"1" * 2000), ("d", b"")]
@@ -40,15 +40,8 @@ def linked() -> bytes:
 
 
 def refused(message: str, content: bytes, *, compressed: bool = False) -> None:
-    """With one sentence, and without memory for what the archive claims to hold."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(GraphMendError, match=message):
-            (plain_of if compressed else members_of)("given.tar", content, "pack it again")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 64 * MB
+    with refused_cheaply(message, 64 * MB):
+        (plain_of if compressed else members_of)("given.tar", content, "pack it again")
 
 
 def test_what_was_packed_comes_back_and_is_the_same_every_time() -> None:

@@ -217,9 +217,8 @@ def test_a_full_disk_while_a_graph_is_saved(ending: str, tmp_path: Path, monkeyp
 
     monkeypatch.setattr("graphmend.files.files.os.open", linked)
     graph = Data(x=torch.rand(500, 40), edge_index=torch.tensor([[0], [1]]))
-    with pytest.raises(GraphMendError, match=r"cannot write .*; free some space or choose another place") as caught:
+    with pytest.raises(GraphMendError, match=r"cannot write .*; free some space or choose another place"):
         save_graph(tmp_path / f"g{ending}", graph)
-    assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

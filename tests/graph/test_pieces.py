@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
+from graphmend.graph.edge_lists import edge_bounds, is_per_graph, regroup
 from graphmend.graph.edits import edge_attribute_names, without_edges
-from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
 from support.graphs import undirected
 
 

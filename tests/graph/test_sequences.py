@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError
-from graphmend.graph.sequences import edge_sequences, lengthened, merged, removed_entries, selected
+from graphmend.graph.edge_lists import edge_sequences, lengthened, merged, removed_entries, selected
 
 FORMS: list[Any] = [
     list,

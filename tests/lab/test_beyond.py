@@ -22,7 +22,7 @@ from graphmend.lab.beyond.cells import ORACLE, cells_of, summary, with_oracle
 from graphmend.lab.beyond.evidence import RULES, evidence, numbers_of
 from graphmend.lab.beyond.measure import measure_source
 from graphmend.lab.beyond.methods import METHODS, VERSIONS
-from graphmend.lab.beyond.rows import Row, read_rows, row_path
+from graphmend.lab.beyond.rows import Row, append, lines_of, read_rows, row_path
 from graphmend.lab.beyond.rules import CANDIDATES, Table
 from graphmend.lab.beyond.sources import Source, model_of, model_path, rounded, splits_of
 from graphmend.lab.beyond.tables import report
@@ -109,6 +109,24 @@ def test_archives_bring_the_store_back(store: Path, tmp_path: Path) -> None:
     written = archive.pack(store, tmp_path / "packed", jobs=1)
     assert archive.unpack(written, tmp_path / "store") == 1
     assert model_path(WINE, tmp_path / "store").read_bytes() == model_path(WINE, store).read_bytes()
+
+
+def test_a_model_that_was_damaged_is_trained_again(tmp_path: Path) -> None:
+    path = model_path(WINE, tmp_path)
+    model_of(WINE, tmp_path)
+    whole = path.read_bytes()
+    for content in (b"", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        model_of(WINE, tmp_path)
+        assert path.read_bytes() == whole
+
+
+def test_rows_that_are_torn_are_left_out_and_continued_on_a_line_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "rows.jsonl"
+    append(path, {"a": 1}, {"a": 2})
+    path.write_bytes(path.read_bytes() + b'{"a": 3, "b": "\xff' + b"[" * 100_000)
+    append(path, {"a": 4})
+    assert list(lines_of(path)) == [{"a": 1}, {"a": 2}, {"a": 4}]
 
 
 def test_weights_are_rounded_to_the_nearest() -> None:

@@ -19,25 +19,17 @@ from graphmend.transforms import DropEdge, DropNode, Shuffle
 from support.adapter_cases import assert_close_results
 from support.graphs import rng
 from support.sample_models import (
+    HANDWRITTEN,
     HID,
     IN,
     OUT,
     SEES_ALL_NODES,
     ByWeight,
-    Custom,
     N,
-    OwnEmbed,
-    PredictThenPropagate,
-    Residual,
-    Shared,
-    TakesData,
     TwoConvs,
-    Wrapped,
     basic,
     edge_values,
     make_graph,
-    mlp_sequential,
-    pyg_sequential,
     seeded,
 )
 
@@ -51,14 +43,7 @@ ALIKE: dict[str, Callable[[], nn.Module]] = {
     },
     **{f"PyG {name}": lambda name=name: basic(name, num_layers=2) for name in STOCK},
     **{f"PyG {name}, norm": lambda name=name: basic(name, num_layers=3, norm="BatchNorm", jk="cat") for name in STOCK},
-    "own embed": OwnEmbed,
-    "residual": Residual,
-    "shared layer": Shared,
-    "custom layers": lambda: TwoConvs(Custom),
-    "predict, then propagate": lambda: PredictThenPropagate(mlp_sequential(), pyg.APPNP(K=3, alpha=0.2)),
-    "PyG Sequential": pyg_sequential,
-    "forward(data)": TakesData,
-    "row normalised": lambda: Wrapped(TwoConvs(pyg.GCNConv), "normalise"),
+    **HANDWRITTEN,
     "layer norm of each node": lambda: basic("GCN", num_layers=2, norm=nn.LayerNorm(HID)),
 }
 

@@ -12,8 +12,8 @@ from graphmend import GTrans
 from graphmend.errors import GraphMendError, optional_module
 from graphmend.lab.backbones import GCN
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.frames import frame, node_columns, step_columns
 from graphmend.results.history import Step, Steps
+from graphmend.results.tables import frame, node_columns, step_columns
 from support.graphs import labelled
 
 pytestmark = pytest.mark.usefixtures("one_thread")

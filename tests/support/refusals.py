@@ -1,8 +1,10 @@
-"""Wrong settings, each of which must be refused in one line that names it and its value."""
+"""What must be refused: wrong settings, in a line that names them and their values, and files, before they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,3 +26,16 @@ def assert_refused(call: Callable[..., Any], setting: str, value: Any, **others:
     message = str(caught.value)
     assert setting in message and "\n" not in message
     assert not isinstance(value, (int, float, str)) or shown(value) in message
+
+
+@contextmanager
+def refused_cheaply(message: str, most: int) -> Iterator[None]:
+    """Inside, something is refused with this message before it has taken so many bytes."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(GraphMendError, match=message):
+            yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < most

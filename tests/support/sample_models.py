@@ -338,3 +338,16 @@ class Ignoring(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
         x = self.a(x).relu()
         return self.b(x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))
+
+
+HANDWRITTEN: dict[str, Callable[[], nn.Module]] = {
+    "own embed": OwnEmbed,
+    "residual": Residual,
+    "shared": Shared,
+    "own convolution": lambda: TwoConvs(Custom),
+    "sequential": pyg_sequential,
+    "takes data": TakesData,
+    "normalised rows": lambda: Wrapped(TwoConvs(pyg.GCNConv), "normalise"),
+    "predict, then propagate": lambda: PredictThenPropagate(mlp_sequential(), pyg.APPNP(K=3, alpha=0.2)),
+}
+"""Models that somebody might have written, whose nodes do not look at all others."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmend.surrogates.info_nce import info_nce
+from graphmend.surrogates.adgcl import info_nce
 from support.graphs import rng
 from support.surrogate_cases import most_kept_numbers
 

@@ -14,7 +14,7 @@ from graphmend import FrozenGNN, GraphMendError, GTrans, UnsupportedLayerError
 from graphmend.cards import card
 from graphmend.lab.backbones import GCN
 from graphmend.surrogates import ADGCL, SLAPS, SURROGATES, Contrastive, Entropy, Moments, Supervised, surrogate_of
-from graphmend.surrogates.info_nce import info_nce
+from graphmend.surrogates.adgcl import info_nce
 from support.graphs import directed
 from support.sample_models import basic, seeded
 from support.surrogate_cases import IN, OUT, N, graph, model, some, training_graph

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
-from graphmend.errors import check_fields, real_numbers, require
+from graphmend.errors import read_fields, real_numbers, require
 from graphmend.model import FrozenGNN
 from graphmend.results.proposal import Proposal
 
@@ -34,7 +36,7 @@ class AirGNNTune(Adapter):
     """
 
     mask: Tensor | None = None
-    values: Sequence[float] = GRID
+    values: Annotated[Sequence[float], partial(real_numbers, low=0, below=1)] = GRID
 
     changes_model = True
     tasks = ("classes",)
@@ -42,7 +44,7 @@ class AirGNNTune(Adapter):
     needs = "the backbone airgnn, and labels of some nodes"
 
     def __post_init__(self) -> None:
-        check_fields(self, real_numbers, "values", low=0, below=1)
+        read_fields(self)
 
     @torch.no_grad()
     def propose(self, case: Case) -> Proposal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from graphmend.adapters.case import Case
 from graphmend.cards.moments import Moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.report import Stopped
-from graphmend.errors import check_fields, real_number
+from graphmend.errors import read_fields, within
 from graphmend.model.restore import untouched_rng
 from graphmend.results.proposal import Proposal
 
@@ -44,10 +45,10 @@ class Align(Adapter):
 
     needs = "a source card, or batch normalisation behind the first layer"
 
-    strength: float = 1.0
+    strength: Annotated[float, within(above=0, high=1)] = 1.0
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "strength", above=0, high=1)
+        read_fields(self)
 
     def propose(self, case: Case) -> Proposal:
         """Align to the card, or to the running statistics of a batch normalisation."""

@@ -151,7 +151,7 @@ class Adapter(ABC):
         return Sequence(self, other) if _is_usable(other) else NotImplemented
 
     def __rrshift__(self, other: Any) -> Sequence:
-        """The same where the first one is somebody's own class."""
+        """The same where the first one has no base class of ours."""
         return Sequence(other, self) if _is_usable(other) else NotImplemented
 
     @property

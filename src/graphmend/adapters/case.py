@@ -1,6 +1,6 @@
 """One call of an adapter: :func:`prepare` makes the case, the adapter proposes, :func:`finish` makes the result.
 
-Every fact about the call is found out once and lives in the case: the graph is checked and copied, missing values are
+Every fact about the call is computed once and lives in the case: the graph is checked and copied, missing values are
 filled, the model is frozen and tried out. An adapter sees nothing but the case.
 """
 
@@ -65,7 +65,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Needs:
-    """What has to be known about an adapter before it is given a case.
+    """What an adapter declares: its name, what it is given, and what it needs.
 
     Args:
         name: The adapter as it is written, for messages.
@@ -312,7 +312,7 @@ def finish(case: Case, proposal: Proposal | Stopped, needs: Needs) -> Adaptation
     Args:
         case: What the adapter worked on.
         proposal: What the adapter wants to change, or why it stopped.
-        needs: What is known about the adapter.
+        needs: What the adapter declares.
     """
     model = case.original if isinstance(proposal, Stopped) else case.model
     with case.freeze(model) if case.frozen is None else nullcontext(case.frozen) as frozen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated
 
 from torch import Tensor
 from torch_geometric.data import Data
@@ -13,7 +14,7 @@ from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
 from graphmend.adapters.model_steps import learn
 from graphmend.contracts import Backbone
-from graphmend.errors import check_fields, rate_number, switch, whole_number
+from graphmend.errors import decay_number, rate_number, read_fields
 from graphmend.results.proposal import Proposal
 from graphmend.surrogates import Contrastive, Surrogate, surrogate_of
 
@@ -22,7 +23,7 @@ __all__ = ["FineTune"]
 
 @dataclass(frozen=True, eq=False)
 class FineTune(Adapter):
-    r"""Proposal the model, keep the graph: all parameters go down a surrogate loss on the test graph.
+    r"""Adapt the model, keep the graph: all parameters go down a surrogate loss on the test graph.
 
     .. math:: \min_\theta \mathcal L_s\left(f_\theta(A, X)\right)
 
@@ -49,9 +50,9 @@ class FineTune(Adapter):
 
     surrogate: Surrogate | str | Callable[[Backbone, Data], Tensor] = field(default_factory=Contrastive)
     _: KW_ONLY
-    lr: float = 1e-3
+    lr: Annotated[float, rate_number] = 1e-3
     steps: int = 10
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, decay_number] = 0.0
     train_mode: bool = False
     validation: Tensor | None = None
 
@@ -60,10 +61,7 @@ class FineTune(Adapter):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
-        check_fields(self, rate_number, "lr")
-        check_fields(self, whole_number, "steps")
-        check_fields(self, rate_number, "weight_decay", may_be_zero=True)
-        check_fields(self, switch, "train_mode")
+        read_fields(self)
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from graphmend.engine.columns import column_deviations
 from graphmend.engine.engine import Engine
 from graphmend.engine.optimizers import EDGE_UPDATES, EdgeStep, FeatureStep
 from graphmend.engine.report import NoEdgeGradient, Stopped
-from graphmend.errors import UnsupportedLayerError, check_fields, one_of, real_number, require, text, whole_number
+from graphmend.errors import UnsupportedLayerError, among, read_fields, require, within
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
@@ -94,36 +94,25 @@ class GTrans(Adapter):
     steps: int = 10
     feature_steps: int = 4
     edge_steps: int = 1
-    lr_feature: float = 1e-3
-    feature_scale: str = "relative"
-    lr_edge: float = 0.1
+    lr_feature: Annotated[float, within(above=0)] = 1e-3
+    feature_scale: Annotated[str, among(FEATURE_SCALES)] = "relative"
+    lr_edge: Annotated[float, within(above=0)] = 0.1
     budget: float | int = 0.05
     num_samples: int = 5
-    edge_update: str = "adam"
-    space: str = "existing"
+    edge_update: Annotated[str, among(EDGE_UPDATES)] = "adam"
+    space: Annotated[str, among(SPACES)] = "existing"
     block_size: int = 10_000
-    directed: str = "delete"
+    directed: Annotated[str, among(DIRECTED)] = "delete"
     embedding: str | None = None
-    time_limit: float | None = None
+    time_limit: Annotated[float | None, within(above=0, hint="None is no limit")] = None
     validation: Tensor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
-        check_fields(self, whole_number, "steps", "feature_steps", "edge_steps", "num_samples", "block_size")
+        read_fields(self)
         some = self.steps == 0 or self.feature_steps + self.edge_steps > 0
         require(some, "feature_steps and edge_steps are both 0: there is nothing to learn; set one of them")
-        check_fields(self, real_number, "lr_feature", "lr_edge", above=0)
         object.__setattr__(self, "budget", check_budget(self.budget))
-        choices_of = {
-            "feature_scale": FEATURE_SCALES,
-            "edge_update": EDGE_UPDATES,
-            "space": SPACES,
-            "directed": DIRECTED,
-        }
-        for name, choices in choices_of.items():
-            one_of(name, getattr(self, name), choices)
-        check_fields(self, text, "embedding", optional=True)
-        check_fields(self, real_number, "time_limit", above=0, optional=True, hint="None is no limit")
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -228,10 +217,10 @@ def _require_lower_loss(engine: Engine, history: History, best: Tensor | None, o
     """
     losses = [step.loss for step in history.read()]
     scores = [candidate.loss for candidate in history.candidates() if math.isfinite(candidate.loss)]
-    known = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
-    if not losses or known <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
+    last = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
+    if not losses or last <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
         return
-    mended = known if scores else float(engine.loss(best))
+    mended = last if scores else float(engine.loss(best))
     if mended <= losses[0]:
         return
     before = float(engine.loss_before(original))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
-from graphmend.errors import check_fields, one_of, real_number, real_numbers
+from graphmend.errors import among, read_fields, real_numbers, within
 from graphmend.graph.edits import without_edges
 from graphmend.results.proposal import Proposal
 from graphmend.transforms import KINDS, edge_similarity
@@ -38,16 +40,14 @@ class JaccardFilter(Adapter):
 
     uses_card = False
 
-    threshold: float | None = None
+    threshold: Annotated[float | None, within(-1, 1)] = None
     _: KW_ONLY
     mask: Tensor | None = None
-    thresholds: Sequence[float] = GRID
-    kind: str = "auto"
+    thresholds: Annotated[Sequence[float], partial(real_numbers, low=-1, high=1)] = GRID
+    kind: Annotated[str, among(KINDS)] = "auto"
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "threshold", low=-1, high=1, optional=True)
-        check_fields(self, real_numbers, "thresholds", low=-1, high=1)
-        one_of("kind", self.kind, KINDS)
+        read_fields(self)
 
     @torch.no_grad()
     def propose(self, case: Case) -> Proposal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.cards.edges import edge_views, fit, fits_well
 from graphmend.cards.source_card import SourceCard
-from graphmend.errors import check_fields, real_number
+from graphmend.errors import read_fields, within
 from graphmend.graph.canonical import edge_keys
 from graphmend.results.proposal import Proposal
 
@@ -50,10 +50,10 @@ class Purify(Adapter):
 
     needs = "a source card"
 
-    strength: float = 1.5
+    strength: Annotated[float, within(above=0)] = 1.5
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "strength", above=0)
+        read_fields(self)
 
     def propose(self, case: Case) -> Proposal:
         """Count the edges in excess and cut the worst."""

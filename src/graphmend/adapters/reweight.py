@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.cards.edges import pair_counts
-from graphmend.errors import check_fields, real_number, require
+from graphmend.errors import read_fields, require, within
 from graphmend.model.failures import failures_named
 from graphmend.outputs import probabilities
 from graphmend.results.proposal import Proposal
@@ -45,12 +46,12 @@ class Reweight(Adapter):
 
     needs = "a source card"
 
-    largest: float = 4.0
+    largest: Annotated[float, within(low=1)] = 4.0
 
     tasks = ("classes",)
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "largest", low=1)
+        read_fields(self)
 
     @torch.no_grad()
     def propose(self, case: Case) -> Proposal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -10,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.adapters.model_steps import learn
-from graphmend.errors import check_fields, one_of, rate_number, require, whole_number
+from graphmend.errors import among, at_least, rate_number, read_fields, require
 from graphmend.results.proposal import Proposal
 from graphmend.surrogates.entropy import Entropy
 
@@ -47,11 +48,11 @@ class Tent(Adapter):
         torch.Size([3, 2])
     """
 
-    statistics: str = "running"
+    statistics: Annotated[str, among(STATISTICS)] = "running"
     _: KW_ONLY
-    lr: float = 1e-3
+    lr: Annotated[float, rate_number] = 1e-3
     steps: int = 10
-    nodes: int | None = None
+    nodes: Annotated[int | None, at_least(1, hint="None is all of them")] = None
 
     changes_model = True
     tasks = ("classes", "classes per graph")
@@ -59,10 +60,7 @@ class Tent(Adapter):
     needs = "batch normalisation"
 
     def __post_init__(self) -> None:
-        one_of("statistics", self.statistics, STATISTICS)
-        check_fields(self, rate_number, "lr")
-        check_fields(self, whole_number, "steps")
-        check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
+        read_fields(self)
 
     def propose(self, case: Case) -> Proposal:
         """Descend along scale and shift."""

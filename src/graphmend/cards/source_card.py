@@ -16,19 +16,33 @@ from torch_geometric.data import Data
 from graphmend.cards.moments import Moments
 from graphmend.cards.prototypes import Mix, Prototypes
 from graphmend.cards.rows import widened
-from graphmend.errors import GraphMendError, listed, require
+from graphmend.errors import GraphMendError, as_float, listed, require
 from graphmend.files.digest import model_digest
 from graphmend.files.files import first_line, read_header, read_safetensors, write_safetensors
+from graphmend.graph.checks import is_finite
 from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS, TASKS, Task
-from graphmend.results.display import html_table, text_lines
+from graphmend.results.tables import html_table, text_lines
 from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
 
 FORMAT = "graphmend-card-3"
+
+MOST = 1e30
+TINY = 1e-30
+RANGES = {
+    **dict.fromkeys(("empty_rows", "edge_share", "agreement"), (0.0, 1.0)),
+    **dict.fromkeys(("first_reach", "z_reach", "noise", "rows_noise", "edges_per_node"), (0.0, MOST)),
+    **{"edge_middle": (-MOST, MOST), "temperature": (TINY, MOST)},
+    **dict.fromkeys(("nodes", "noise_nodes"), (1.0, 2.0**62)),
+}
+"""The numbers that a card may hold; what is larger could not be computed with."""
+
+SHARES = ("prior", "pairs", "soft_pairs")
+ROUNDING = 0.01  # of shares in half precision
 SHOWN = 10  # classes in the text
 WHOLE = "the model itself"
 
@@ -313,8 +327,18 @@ class SourceCard:
         tensors, metadata = read_safetensors(path)
         try:
             written = {"kind": "source card", "written_by": "'graphmend card'", "remedy": "make it again"}
-            header = read_header(path, metadata, FORMAT, **written)
-            values: dict[str, Any] = {**tensors, **header["numbers"]}
+            numbers = read_header(path, metadata, FORMAT, **written)["numbers"]
+        except (KeyError, RecursionError) as error:
+            raise GraphMendError(
+                f"the source card {path} is incomplete ({first_line(error)}); make it again"
+            ) from error
+        return cls.of_parts(tensors, numbers, path)
+
+    @classmethod
+    def of_parts(cls, tensors: dict[str, Tensor], numbers: dict[str, Any], path: str | Path) -> SourceCard:
+        """A card from its :meth:`parts`, which come from a file."""
+        try:
+            values: dict[str, Any] = {**tensors, **numbers}
             made = cls(**values)
         except (KeyError, TypeError, RecursionError) as error:
             raise GraphMendError(
@@ -361,8 +385,14 @@ class SourceCard:
         tensors = self.parts()[0]
         wrong = [name for name, shape in shapes.items() if tuple(tensors[name].shape) != shape]
         wrong += [name for name, value in tensors.items() if value.dtype not in FLOATS or value.numel() == 0]
-        least = {"temperature": 0.0, "nodes": 0, "noise_nodes": 0}
-        return wrong + [name for name, value in least.items() if not getattr(self, name) > value]
+        known = ~self.centroids.isnan().all(1) if not wrong else torch.zeros(0, dtype=torch.bool)
+        if wrong or not bool(known.any()):
+            return wrong or ["centroids"]
+        wrong = [name for name, (low, high) in RANGES.items() if not low <= as_float(getattr(self, name)) <= high]
+        wrong += [name for name, value in tensors.items() if name != "centroids" and not is_finite(value)]
+        wrong += [] if is_finite(self.centroids[known]) else ["centroids"]
+        wrong += [name for name in SHARES if tensors[name].min() < 0 or tensors[name].max() > 1 + ROUNDING]
+        return wrong + [name for name in tensors if name.endswith("_std") and tensors[name].min() < 0]
 
 
 def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def main() -> None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         _end("interrupted", 130)
-    except BrokenPipeError:  # whoever reads the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         _end(None, 1)
     except OSError as error:
         _end(f"cannot write to standard output: {error.strerror}; free some space", 2)

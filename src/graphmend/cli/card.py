@@ -16,6 +16,7 @@ from graphmend.cli.common import (
     Model,
     Quiet,
     Seed,
+    Verbose,
     Weights,
     check_no_clash,
     reported,
@@ -49,6 +50,7 @@ def card(
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
+    verbose: Verbose = 0,
 ) -> None:
     """Make a source card: what the training graph looks like to a model, in a few kilobytes.
 
@@ -70,7 +72,7 @@ def card(
     from graphmend.files.graph_files import load_graph
     from graphmend.files.provenance import provenance
 
-    log_to_stderr(quiet)
+    log_to_stderr(quiet, verbose)
     where = device_of(device)
     require(bool(graph) != (dataset is not None), "give either --graph, as often as there are graphs, or --dataset")
     checkpoint = weights if model is None else model

@@ -35,6 +35,17 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a 
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", callback=number(0, 2**63 - 1), metavar="NUMBER")]
 Device = Annotated[str, typer.Option(help="'cpu', 'cuda' or 'cuda:1'.", metavar="NAME")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no messages.")]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        show_default=False,
+        help="Say on standard error what is decided; twice (-vv), why as well.",
+        metavar="",
+    ),
+]
 
 Model = Annotated[Path | None, typer.Option(help="Checkpoint written by 'graphmend train'.", metavar="FILE")]
 Factory = Annotated[
@@ -45,7 +56,13 @@ Factory = Annotated[
         metavar="FUNCTION",
     ),
 ]
-Weights = Annotated[Path | None, typer.Option(help="The state_dict of your own model as safetensors.", metavar="FILE")]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        help="The state_dict of your own model as safetensors, or as torch.save wrote it: .pt, .pth, .ckpt or .bin.",
+        metavar="FILE",
+    ),
+]
 
 DataDir = Annotated[
     Path | None,
@@ -89,7 +106,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):  # whoever reads the output has seen enough: no problem of the command
+        except (typer.Exit, BrokenPipeError):  # the reader of the output has closed it: no problem of the command
             raise
         except GraphMendError as error:
             _fail(str(error), 2)
@@ -109,7 +126,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _unexpected(error: Exception) -> tuple[str, int]:
-    """What is said about an error of torch or of the user's own model, and the exit code."""
+    """The message for an error of torch or of the user's own model, and the exit code."""
     kind, text = type(error).__name__, " ".join(str(error).split())[:300]
     if kind == "OutOfMemoryError":  # torch's, by name because torch may never have been imported
         return f"out of GPU memory ({text}); use a smaller graph or --device cpu", 2

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from graphmend.errors import printable
 
-__all__ = ["PlainConsole", "has_terminal", "log_to_stderr", "plain_table", "plain_text"]
+__all__ = ["PlainConsole", "has_terminal", "log_to_stderr", "plain_table", "plain_text", "show_log"]
 
 
 ASCII = {ord("→"): "->", ord("±"): "+-"}
@@ -33,7 +33,7 @@ class PlainConsole(Console):
         return super().render_str(printable(text, keep="\n"), **options)
 
     def say(self, name: str, sentence: str) -> None:
-        """A line about something that has a name, for the terminal to break."""
+        """A name in bold and a sentence, on a line that the terminal wraps."""
         self.print(self.render_str(name, style="bold"), end="", soft_wrap=True)
         self.print(f": {sentence}", soft_wrap=True)
 
@@ -56,7 +56,7 @@ def plain_text(text: str) -> str:
 
 
 def has_terminal() -> bool:
-    """Whether standard error is a terminal, so that somebody sees a progress bar."""
+    """Whether standard error is a terminal, so that a progress bar is seen."""
     return Console(stderr=True).is_terminal
 
 
@@ -65,6 +65,21 @@ class _StandardError(logging.Handler):
         typer.echo(f"{record.levelname.lower()}: {printable(record.getMessage())}", err=True)
 
 
-def log_to_stderr(quiet: bool) -> None:
-    """Route the library's log to standard error, one line per message."""
-    logging.getLogger("graphmend").handlers = [_StandardError(logging.ERROR if quiet else logging.WARNING)]
+def log_to_stderr(quiet: bool, verbose: int = 0) -> int:
+    """Route the library's log to standard error, one line per message; the level is returned.
+
+    Args:
+        quiet: Whether nothing but errors is shown.
+        verbose: 1 shows what is decided, 2 why.
+    """
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+    level = logging.ERROR if quiet else levels[min(verbose, 2)]
+    show_log(level)
+    return level
+
+
+def show_log(level: int) -> None:
+    """Show messages of this level and above, in this process."""
+    log = logging.getLogger("graphmend")
+    log.handlers = [_StandardError()]
+    log.setLevel(level)

@@ -47,7 +47,7 @@ def _safe(value: Any) -> Any:
 
 
 def _tensor_file(path: Path) -> dict[str, Any]:
-    """A source card, a patch, a checkpoint or somebody's weights."""
+    """A source card, a patch, a checkpoint or other weights."""
     tensors, header = read_safetensors(path)
     count = sum(tensor.numel() for tensor in tensors.values())
     if header.get("format", "").startswith("graphmend-model"):

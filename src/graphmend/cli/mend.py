@@ -16,6 +16,7 @@ from graphmend.cli.common import (
     Quiet,
     RayAddress,
     Seed,
+    Verbose,
     Weights,
     number,
     reported,
@@ -63,6 +64,7 @@ def mend(
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
+    verbose: Verbose = 0,
     jobs: Jobs = None,
     ray: RayAddress = None,
     card: Annotated[
@@ -147,7 +149,7 @@ def mend(
     Graphs that were already mended with the same settings and the same card are skipped. If a graph has labels y and a
     test_mask, the scores on those nodes before and after are reported.
     """
-    log_to_stderr(quiet)
+    level = log_to_stderr(quiet, verbose)
     from graphmend.cli.mend_run import Request, run_mend
 
     run_mend(
@@ -179,6 +181,7 @@ def mend(
             labels=labels,
             json=json_,
             quiet=quiet,
+            log_level=level,
             jobs=jobs,
             ray=ray,
         )

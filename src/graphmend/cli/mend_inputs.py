@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 
 from graphmend.cli.settings import flag
 from graphmend.errors import GraphMendError, listed, require, shown
-from graphmend.files.files import digest, first_line
+from graphmend.files.archives import check_size
+from graphmend.files.files import check_file, digest, first_line
 from graphmend.graph.limits import Limits
 from graphmend.outputs import number_of_classes, read_labels, read_mask
 from graphmend.results.adaptation import Adaptation
@@ -102,12 +103,12 @@ def scores_if_possible(logits: Tensor, data: Data, mask: Tensor) -> dict[str, An
 
 def answers_in(path: Path) -> dict[int, int]:
     """Labels by node from rows ``node,label``; a first line with these two words is skipped."""
-    require(path.exists(), f"there is no file {path}; check the path")
-    require(path.is_file(), f"{path} is not a file; give a CSV file of rows node,label")
+    check_file(path, "give a CSV file of rows node,label")
+    check_size(path, path.stat().st_size)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GraphMendError(f"{path} is not a text file of rows node,label ({error}); write it again") from error
     labels: dict[int, int] = {}
     for number, row in rows:

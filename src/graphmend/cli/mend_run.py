@@ -19,7 +19,7 @@ from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.adapters.case import Needs, prepare
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
 from graphmend.cli.common import check_no_clash, workers_of
-from graphmend.cli.console import PlainConsole, has_terminal
+from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend import GATE
 from graphmend.cli.mend_inputs import (
     answers_digest,
@@ -36,8 +36,8 @@ from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.cli.settings import LOSS, settings, values_for
 from graphmend.errors import GraphMendError, choose, require
-from graphmend.files.digest import model_digest, unchanged
-from graphmend.files.files import check_folder, check_target, digest, is_whole, write_arrays, write_text
+from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
+from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
 from graphmend.files.graph_files import load_graph, save_graph
 from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
@@ -83,6 +83,7 @@ class Request:
     labels: Path | None
     json: bool
     quiet: bool
+    log_level: int
     jobs: int | None = None
     ray: str | None = None
 
@@ -158,6 +159,7 @@ class Mending:
         questions: How many nodes to ask about at most.
         answers: Known labels, by node.
         labels: The file that they are from.
+        log_level: What of the log is shown, also by another process.
     """
 
     net: nn.Module | None
@@ -170,6 +172,7 @@ class Mending:
     questions: int
     answers: dict[int, int] | None
     labels: Path | None
+    log_level: int
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _without_model, ({**vars(self), "net": None},)
@@ -191,6 +194,7 @@ class Mending:
 
 
 def _without_model(fields: dict[str, Any]) -> Mending:
+    show_log(fields["log_level"])
     return Mending(**fields)
 
 
@@ -217,6 +221,7 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> d
     }
     if job.tested is not None:
         report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
+    report = sealed(report, (graph, predicted, patch))
     write_text(report_file, json.dumps(report, indent=2) + "\n")
     return report
 
@@ -302,6 +307,7 @@ def _run(
         questions=request.questions,
         answers=answers,
         labels=request.labels,
+        log_level=request.log_level,
     )
     reports = _mended(mending, left, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
     for job in left:
@@ -448,15 +454,15 @@ def _check_labels(
 
 
 def _done(job: Job, results: list[Path]) -> Report | None:
-    """The stored report of the very same work, if all of it is there and whole."""
+    """The stored report of the very same work, if it and all that belongs to it is there as it was written."""
     *parts, report_file = results
     try:
-        stored = json.loads(report_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        stored = read_json(report_file)
+    except GraphMendError:
         return None
     expected = json.loads(json.dumps(job.record))
     same = isinstance(stored, dict) and all(stored.get(key) == value for key, value in expected.items())
-    return stored if same and stored.get("fingerprint") == job.fingerprint and all(map(is_whole, parts)) else None
+    return stored if same and stored.get("fingerprint") == job.fingerprint and is_sealed(stored, parts) else None
 
 
 def _print(request: Request, reports: list[dict[str, Any]], card: Card) -> None:

@@ -42,7 +42,7 @@ def _verdict(report: Report) -> dict[str, Any]:
 
 
 def _say(console: PlainConsole, report: Report, with_next_step: bool = True) -> None:
-    """What was done and why in one line; the nodes to ask about, and why there is no score, in further ones."""
+    """What was done and why on one line; on further ones the nodes to label, and why there is no score."""
     if report["verdict"] is not None:
         verdict = report["verdict"]
         proposed = verdict["flips"] if verdict["decision"] == LEFT_ALONE else 0

@@ -14,7 +14,8 @@ from torch_geometric.data import Data
 
 from graphmend.cli.lab import lab
 from graphmend.errors import GraphMendError, require
-from graphmend.files.files import escaped, read_safetensors
+from graphmend.files.files import escaped
+from graphmend.files.weights import read_weights
 
 
 def load_any_model(
@@ -26,7 +27,7 @@ def load_any_model(
         checkpoint: A file written by :func:`graphmend.lab.backbones.save_model`.
         factory: A function without arguments that builds the model, as ``package.module:function``; the current
             directory is searched first.
-        weights: Its ``state_dict`` as safetensors.
+        weights: Its ``state_dict``, see :func:`graphmend.files.weights.read_weights`.
     """
     if checkpoint is not None:
         require(factory is None and weights is None, "give either a checkpoint or a factory with weights, not both")
@@ -35,7 +36,7 @@ def load_any_model(
     if factory is None or weights is None:
         raise GraphMendError("there is no model; give a checkpoint, or both a factory and weights")
     model = _made_by(factory)
-    tensors, _ = read_safetensors(weights)
+    tensors = read_weights(weights)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -1,8 +1,8 @@
 """The settings of all adapters as options of the command line, read from the adapters' own fields.
 
-Name, type and default of a field and what the docstring says about it make an option, so an adapter in the registry has
-its options without a further line. Adapters import torch, which takes seconds: until somebody has imported them, as for
-help and completion, their source is read instead.
+Name, type and default of a field and its entry in the docstring make an option, so an adapter in the registry has
+its options without a further line. Adapters import torch, which takes seconds: until they are imported, as for help and
+completion, their source is read instead.
 """
 
 from __future__ import annotations
@@ -203,21 +203,21 @@ def _literal(value: ast.expr | None) -> Any:
 
 def _settings(of_fields: Mapping[str, tuple[str, Any]], doc: str | None) -> tuple[Setting, ...]:
     """The settings among some fields, which have a type and a default."""
-    texts, found = _arguments(doc or ""), list[Setting]()
+    texts, own = _arguments(doc or ""), list[Setting]()
     for name, (annotation, default) in of_fields.items():
         kind = re.sub(r"^Annotated\[([^,]+),.*\]$", r"\1", annotation)
         if "Surrogate" in kind:
-            found += LOSS
+            own += LOSS
             continue
         kind = KINDS.get(" | ".join(part for part in kind.split(" | ") if part != "None"), "")
         if kind:
             plain = default if isinstance(default, bool | int | float | str) else None
-            found.append(Setting(name, kind, plain, texts.get(name, "")))
-    return tuple(found)
+            own.append(Setting(name, kind, plain, texts.get(name, "")))
+    return tuple(own)
 
 
 def _arguments(doc: str) -> dict[str, str]:
-    """What the section Args of a docstring says about each argument, as plain text."""
+    """The text on each argument in the section Args of a docstring, without markup."""
     section = re.search(r"^Args:\n((?: .*\n?|\n(?= ))*)", doc, re.MULTILINE)
     entries = re.findall(r"^    (\w+): ((?:.*\n?)(?:     .*\n?)*)", section[1] if section else "", re.MULTILINE)
     return {name: plain_text(text) for name, text in entries}

@@ -1,10 +1,14 @@
-"""One digest of a model's weights in a call, however many ask for it."""
+"""Digests: of a model's weights, once in a call, however many ask for it; of a report and the files that go with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +16,7 @@ from torch import Tensor, nn
 from graphmend.files.files import digest
 from graphmend.wrappers import unwrapped
 
-__all__ = ["model_digest", "unchanged"]
+__all__ = ["is_sealed", "model_digest", "sealed", "unchanged"]
 
 _DIGESTS: ContextVar[dict[int, str]] = ContextVar("graphmend_digests")
 _UNCHANGED: ContextVar[frozenset[int]] = ContextVar("graphmend_unchanged", default=frozenset())
@@ -47,3 +51,34 @@ def _digest(model: nn.Module) -> str:
     tensors = {name: value for name, value in unwrapped(model).state_dict().items() if isinstance(value, Tensor)}
     dense = {name: value for name, value in tensors.items() if value.layout == torch.strided}
     return digest({name: value.double() if value.is_floating_point() else value for name, value in dense.items()})
+
+
+def sealed(report: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
+    """A report with the digests of the files that it is about, and one of itself."""
+    whole = {**report, "files": _digests(files)}
+    return {**whole, SEAL: _digest_of_json(whole)}
+
+
+def is_sealed(report: Mapping[str, Any], files: Iterable[Path]) -> bool:
+    """Whether report and files are those that :func:`sealed` saw."""
+    whole = {name: value for name, value in report.items() if name != SEAL}
+    try:
+        return report.get(SEAL) == _digest_of_json(whole) and whole.get("files") == _digests(files)
+    except OSError:  # a file is missing
+        return False
+
+
+SEAL = "checksum"
+
+
+def _digests(files: Iterable[Path]) -> dict[str, str]:
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _digest_of_json(value: Mapping[str, Any]) -> str:
+    plain = json.loads(json.dumps(value))  # as it comes back from a file
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from graphmend.errors import GraphMendError, require
+from graphmend.errors import GraphMendError, require, shown
 from graphmend.files.archives import LARGE, Array, ArrayFile, check_contents, check_size, open_archive
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "is_whole",
     "open_arrays",
     "parse_json",
+    "path_of",
     "read_arrays",
     "read_header",
     "read_json",
@@ -82,6 +83,13 @@ def check_file(path: Path, remedy: str = "check the path") -> None:
         raise GraphMendError(f"cannot read {escaped(str(path))}: {_reason(error)}; {remedy}") from error
     require(is_file or not exists, f"there is no file {path}: it is not a file but a folder or a device; {remedy}")
     require(is_file, f"there is no file {path}; {remedy}")
+
+
+def path_of(value: Any) -> Path:
+    """``value`` as a path; raises if it is of another type."""
+    is_path = isinstance(value, str) or (isinstance(value, os.PathLike) and isinstance(os.fspath(value), str))
+    require(is_path, f"a path must be a text or a pathlib.Path (got {shown(value)}); give the name of a file")
+    return Path(value)
 
 
 def within(folder: Path, name: str) -> Path:
@@ -146,7 +154,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     A symbolic link stays one, and the file that it leads to is replaced. Files that an earlier process left here
     because it was killed while it wrote the same file are removed.
     """
-    path = Path(path)
+    path = path_of(path)
     target = _target(path)
     with _writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -220,12 +228,26 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], header: M
     """Write tensors with a string header and a checksum of both, atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     full = {**header, CHECKSUM: digest(plain, json.dumps(dict(header), sort_keys=True))}
-    write_atomically(path, lambda temporary: save_file(plain, temporary, full))
+
+    def write(temporary: Path) -> None:
+        save_file(plain, temporary, full)
+        _sort_header(temporary)
+
+    write_atomically(path, write)
+
+
+def _sort_header(path: Path) -> None:
+    """Put the entries in order, which safetensors shuffles, so that the same content makes the same file."""
+    with path.open("r+b") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.dumps(json.loads(file.read(length)), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        file.seek(8)
+        file.write(header.encode().ljust(length))
 
 
 def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read all tensors and the header; the checksum must fit if there is one, as :func:`write_safetensors` adds it."""
-    path = Path(path)
+    path = path_of(path)
     check_file(path)
     try:
         check_size(path, path.stat().st_size)
@@ -311,7 +333,7 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any], texts: Mapping[str
 
 def read_arrays(path: str | Path) -> dict[str, Any]:
     """Read all arrays of an ``.npz``; nothing in it is ever unpickled."""
-    check_file(Path(path))
+    check_file(path_of(path))
     with open_arrays(path, "write it again") as file:
         check_size(file.path, file.size())
         return {name: file[name] for name in file.files}
@@ -321,11 +343,11 @@ def read_arrays(path: str | Path) -> dict[str, Any]:
 def open_arrays(path: str | Path, remedy: str) -> Iterator[ArrayFile]:
     """An ``.npz`` to read arrays from by name; if that fails, the error says so and ends with ``remedy``."""
     try:
-        with Path(path).open("rb") as file:
+        with path_of(path).open("rb") as file:
             is_array = file.read(6) == b"\x93NUMPY"
         require(not is_array, f"{path} is a single array, not an .npz; save its arrays with np.savez")
-        with open_archive(Path(path)) as archive:
-            yield ArrayFile(Path(path), archive)
+        with open_archive(path_of(path)) as archive:
+            yield ArrayFile(path_of(path), archive)
     except GraphMendError:
         raise
     except BROKEN as error:

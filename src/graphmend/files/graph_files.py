@@ -14,7 +14,7 @@ from torch_geometric.data.storage import GlobalStorage
 
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.array_graphs import TYPES, npz_can_hold, read_npz, write_npz
-from graphmend.files.files import check_file
+from graphmend.files.files import check_file, path_of
 from graphmend.files.torch_graphs import read_torch, torch_can_hold, write_torch
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
@@ -60,7 +60,7 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
         ...     load_graph(f"{folder}/graph.npz")
         Data(name='a path', x=[3, 2], edge_index=[2, 2])
     """
-    path = Path(path)
+    path = path_of(path)
     kind = path.suffix.lower()
     check_file(path)
     require(kind in FORMATS, f"{path} has an unknown ending {kind!r}; give a .npz or a .pt file")
@@ -87,7 +87,7 @@ def save_graph(path: str | Path, data: Data) -> None:
         path: A file that ends in ``.npz``, ``.pt`` or ``.pth``.
         data: The graph.
     """
-    path = Path(path)
+    path = path_of(path)
     require(isinstance(data, Data), f"the graph must be a torch_geometric.data.Data (got {type(data).__name__})")
     form = choose("ending of a graph file", path.suffix.lower(), FORMATS)
     attributes = {name: _as_stored(value) for name, value in data.to_dict().items()}

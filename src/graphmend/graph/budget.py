@@ -72,7 +72,7 @@ def project(p: Tensor, budget: float) -> Tensor:
 
 
 def by_sorting(p: Tensor, budget: float) -> Tensor:
-    """:func:`project` for ``0 < budget < p.numel()`` without a question to the device on the way.
+    """:func:`project` for ``0 < budget < p.numel()`` without synchronising with the device.
 
     Sorted values and their running sums, of whole numbers so that their order does not matter, give the sum at all of
     its kinks; between the two next to the budget it is a straight line.

@@ -13,8 +13,8 @@ from torch_geometric.data.storage import E_KEYS, N_KEYS
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import require, shown
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import edge_attribute_names
-from graphmend.graph.pieces import number_of_graphs
 from graphmend.outputs import check_dense, check_floats
 
 

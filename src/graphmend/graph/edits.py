@@ -12,8 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import require
 from graphmend.graph.canonical import edge_keys
-from graphmend.graph.pieces import may_be_edge_level, regroup
-from graphmend.graph.sequences import edge_sequences, lengthened, selected
+from graphmend.graph.edge_lists import edge_sequences, lengthened, may_be_edge_level, regroup, selected
 
 __all__ = [
     "attributes_of_added",
@@ -41,8 +40,8 @@ def edge_attribute_names(data: Data) -> list[str]:
     tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
     others = {"edge_index", "edge_label"} if "edge_label_index" in tensors else {"edge_index"}
     edge_level = (name for name in tensors if name not in others and data.is_edge_attr(name))
-    found = (name for name in edge_level if data.__cat_dim__(name, tensors[name]) == 0)
-    return sorted(name for name in found if may_be_edge_level(data, name))
+    candidates = (name for name in edge_level if data.__cat_dim__(name, tensors[name]) == 0)
+    return sorted(name for name in candidates if may_be_edge_level(data, name))
 
 
 def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import one_of
-from graphmend.graph.pieces import number_of_graphs
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.outputs import KINDS, Task, moves_that_count, number_of_columns
 
 __all__ = ["as_labels", "check_task", "task_of"]

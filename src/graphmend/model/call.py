@@ -16,7 +16,7 @@ from torch_geometric.nn import GAE
 from graphmend.engine.shared_features import as_tensor
 from graphmend.errors import GraphMendError, require, shown
 
-__all__ = ["LABELS_ARE_KEPT", "Caller", "Output", "check_output_name", "fresh", "scores_of"]
+__all__ = ["LABELS_ARE_KEPT", "Caller", "Output", "check_output_name", "fresh", "part_of", "scores_of"]
 
 Output = str | int | None
 """Which part of what a model returns has the scores: a key or an attribute, a position, or all of it."""
@@ -96,7 +96,7 @@ class Caller:
     def __call__(self, data: Data) -> Any:
         """Call the function on a graph, and take the part of its output that was chosen."""
         out = self._called(data)
-        return out if self.output is None else _part(out, self.output)
+        return out if self.output is None else part_of(out, self.output)
 
     def _called(self, data: Data) -> Any:
         if self.wants_data:
@@ -142,7 +142,7 @@ def _parts(out: Any) -> dict[str | int, Any]:
     return by_name or (dict(enumerate(out)) if isinstance(out, tuple | list) else {})
 
 
-def _part(out: Any, output: str | int) -> Any:
+def part_of(out: Any, output: str | int) -> Any:
     """The chosen part of an output."""
     if isinstance(output, int) and isinstance(out, tuple | list) and -len(out) <= output < len(out):
         return out[output]

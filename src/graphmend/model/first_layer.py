@@ -28,6 +28,7 @@ from graphmend.model.scripted import is_scripted, require_visible_layers
 
 __all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
+LEAST_RESPONSE = 1e-4  # of an output's largest number, by which other features must move it
 _LOG = logging.getLogger(__name__)
 _NORMS = (_BatchNorm, GraphBatchNorm)
 
@@ -81,6 +82,8 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
         value = first[call].value
         if not second or not middle or not _is_middle(value, second[call].value, middle[call].value):
             return False
+        if not _is_moved(value, second[call].value):
+            return False
         if not third or not between:
             return True
         # a ReLU that is on at every node shows with negative features, unless the model cannot take those
@@ -108,11 +111,17 @@ def _chosen(affine: list[Call], reacting: list[Call], outputs: dict[Call, _Outpu
     both = [c for c in affine if c in reacting]
     if both:
         return both[-1]
+    layers = [c for c in reacting if not _holds_layers(outputs[c].module)]
     if affine:
-        around = [c for c in reacting if affine[-1].name.startswith(f"{c.name}.") and c.turn == affine[-1].turn]
+        around = [c for c in layers if affine[-1].name.startswith(f"{c.name}.") and c.turn == affine[-1].turn]
         return around[0] if around else affine[-1]
-    weighted = [c for c in reacting if any(True for _ in outputs[c].module.parameters())]
+    weighted = [c for c in layers if any(True for _ in outputs[c].module.parameters())]
     return weighted[0] if weighted else None
+
+
+def _holds_layers(module: nn.Module) -> bool:
+    """Whether a module holds convolutions and is none itself, as a whole model inside a wrapper does."""
+    return not isinstance(module, MessagePassing) and any(isinstance(m, MessagePassing) for m in module.modules())
 
 
 def _nothing_found(model: nn.Module, x: Tensor) -> str:
@@ -209,6 +218,11 @@ def _is_middle(first: Tensor, second: Tensor, middle: Tensor) -> bool:
     size = max(float(first.abs().max()), float(second.abs().max()))
     error = float((0.5 * (first + second) - middle).abs().max())
     return error <= max(200 * torch.finfo(first.dtype).eps, 1e-12) * max(size, 1e-12)
+
+
+def _is_moved(first: Tensor, second: Tensor) -> bool:
+    """Whether other features make a difference beyond rounding; what is given none of them is affine for no reason."""
+    return float((first - second).abs().max()) > LEAST_RESPONSE * float(first.abs().max())
 
 
 def _varies(value: Tensor) -> bool:

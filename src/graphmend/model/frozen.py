@@ -25,8 +25,8 @@ from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import canonical, with_more_edges
-from graphmend.graph.pieces import number_of_graphs
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
 from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly

@@ -22,8 +22,8 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.canonical import node_keys
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import sample, without_edges
-from graphmend.graph.pieces import number_of_graphs
 from graphmend.model.call import LABELS_ARE_KEPT, Caller, Output, fresh, scores_of
 from graphmend.model.comparing import is_close
 from graphmend.model.edge_trials import Outcome, try_way, why_no_way_can_work

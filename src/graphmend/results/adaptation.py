@@ -18,14 +18,13 @@ from graphmend.graph.canonical import node_keys
 from graphmend.graph.tasks import as_labels, check_task, task_of
 from graphmend.outputs import ASK, Task, changed_rows, number_of_classes, number_of_columns, predicted, wrongness
 from graphmend.results.comparison import Comparison, compare, compare_pairs
-from graphmend.results.display import html_table, text_lines
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.frames import frame, node_columns
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch, rebase
 from graphmend.results.plot import plot
 from graphmend.results.proposal import Proposal
 from graphmend.results.questions import class_number, labels_in_order, numbers_of, poll_of, rows_to_ask
+from graphmend.results.tables import frame, html_table, node_columns, text_lines
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
 __all__ = ["Adaptation", "Runs"]
@@ -112,7 +111,7 @@ class Adaptation:
     @property
     def predictions_changed(self) -> int | None:
         """How many predictions changed; ``None`` where the model would have to run once more to tell."""
-        before = self._known_before()
+        before = self._computed_before()
         is_known = before is not None and self.task.predicts
         return int(changed_rows(self.task, before, self.logits).sum()) if is_known and before is not None else None
 
@@ -127,8 +126,8 @@ class Adaptation:
         Where it is not known, it is computed when it is first asked for: the patch takes the change back, and the model
         runs once more and is left as it was. There is an error if ``data`` or the model have changed meanwhile.
         """
-        known = self._known_before()
-        return self.require_rerun().logits(self.graph_before()) if known is None else known
+        logits = self._computed_before()
+        return self.require_rerun().logits(self.graph_before()) if logits is None else logits
 
     def graph_before(self) -> Data:
         """The graph as it was, with nothing changed but that missing values are filled."""
@@ -143,7 +142,7 @@ class Adaptation:
     def _is_before(self, patch: Patch) -> bool:
         return patch.is_empty if self.filled is None else patch.is_like(self.filled)
 
-    def _known_before(self) -> Tensor | None:
+    def _computed_before(self) -> Tensor | None:
         if not self._changes_model and self._is_before(self.patch):
             return self.logits
         if self.alternative is not None and not self.alternative.is_change:
@@ -186,7 +185,7 @@ class Adaptation:
         return compare_pairs(compare(self.before, self.logits, None, None, known), scores[0], scores[1], y, mask)
 
     def to_frame(self) -> Any:
-        """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.frames.node_columns`."""
+        """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.tables.node_columns`."""
         return frame(node_columns(self))
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -255,19 +254,19 @@ class Adaptation:
         if self.alternative is None:
             return self
         old, new = self._old_and_new(self.alternative)
-        known = dict(labels) if isinstance(labels, Mapping) else None
-        if known is None:
+        label_of = dict(labels) if isinstance(labels, Mapping) else None
+        if label_of is None:
             values = labels_in_order(labels, 1 if self.task.kind == "classes" else number_of_columns(self.logits))
             require(len(values) > 0, "labels is empty; give the labels of result.questions()")
             nodes = self.questions(len(values)).tolist()
             fits = len(nodes) == len(values)
             require(fits, f"there are {len(nodes)} questions but {len(values)} labels; give one per question")
-            known = dict(zip(nodes, values, strict=True))
+            label_of = dict(zip(nodes, values, strict=True))
         changed = changed_rows(self.task, old, new)
         order = rows_to_ask(changed, changed.numel(), self._keys)
-        asked = [node for node in order.tolist() if node in known]
+        asked = [node for node in order.tolist() if node in label_of]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
-        result = poll_of(self._sides(old, new, asked, known))
+        result = poll_of(self._sides(old, new, asked, label_of))
         counts = f"of {result.asked} labels {result.for_change} speak for the change and {result.against} against it"
         if result.decision is None:
             return replace(self, verdict=replace(self._verdict(), sentence=f"{self._verdict().sentence}; {counts}"))

@@ -22,8 +22,8 @@ from graphmend.outputs import (
     read_mask,
     wrongness,
 )
-from graphmend.results.display import html_table
 from graphmend.results.measures import PERCENT, measures, measures_of_pairs, measures_per_label, read_truth
+from graphmend.results.tables import html_table
 
 __all__ = ["Comparison", "compare", "compare_pairs"]
 

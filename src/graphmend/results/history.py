@@ -21,8 +21,7 @@ from torch import Tensor
 
 from graphmend.engine.report import Measured, NoEdgeGradient, Stopped
 from graphmend.progress import track
-from graphmend.results.display import html_table
-from graphmend.results.frames import frame, step_columns
+from graphmend.results.tables import frame, html_table, step_columns
 
 __all__ = ["Candidate", "History", "Step", "Steps"]
 

@@ -15,12 +15,11 @@ from graphmend.engine.memory import empty_like
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
+from graphmend.graph.edge_lists import edge_bounds, edge_sequences, is_per_graph, merged, regroup, removed_entries
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
-from graphmend.graph.pieces import edge_bounds, is_per_graph, regroup
-from graphmend.graph.sequences import edge_sequences, merged, removed_entries
-from graphmend.results.display import html_table
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.patch_file import as_json, read_patch, with_prefix, write_patch
+from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch
+from graphmend.results.tables import html_table
 
 __all__ = ["Patch", "as_bits", "rebase"]
 
@@ -171,7 +170,7 @@ class Patch:
                 raise GraphMendError(f"this patch {otherwise} (in its {name!r} {error})") from error
 
     def _fits_original(self, data: Data) -> bool:
-        """The same about the graph before; the fingerprint is no protection from somebody who wants it to fit."""
+        """The same for the graph before; the fingerprint alone is no protection from forgery."""
         bits, removed = as_bits(data.x), self.removed.to(data.x.device)
         return (
             (self.nodes, self.edges) == (bits.size(0), data.edge_index.size(1))
@@ -204,7 +203,7 @@ class Patch:
         return alike and torch.equal(as_bits(weight), as_bits(new))
 
     def applied(self, data: Data) -> Data:
-        """The mended graph, where it is known that the patch was made for ``data``."""
+        """The mended graph; the caller has made sure that the patch was made for ``data``."""
         return self._apply(data, self._flip(data.x))
 
     def _apply(self, data: Data, x: Tensor) -> Data:
@@ -260,6 +259,15 @@ class Patch:
             f"{self.num_added} added{weights} (graph {self.before[:12]})"
         )
 
+    def feature_change(self, x: Tensor) -> Tensor:
+        """The distance of each row of mended features from what it was, in float64, without missing values."""
+        rows = self.rows.to(x.device)
+        after = x.detach()[rows]
+        before = (as_bits(after) ^ self.bits.to(x.device)).view(x.dtype)
+        out = torch.zeros(x.size(0), dtype=torch.float64, device=x.device)
+        out[rows] = (after.double() - before.double()).nan_to_num(nan=0.0).norm(dim=1)
+        return out
+
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
@@ -297,20 +305,30 @@ class Patch:
         """The added edges in the same form as :meth:`removed_edges`, ``(2, K)``."""
         return self.added_attributes["edge_index"].t().contiguous()
 
-    def save(self, path: str | Path) -> None:
-        """Write as safetensors with a JSON header, atomically."""
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The tensors, by name, and the rest, which goes into JSON."""
         tensors = {"rows": self.rows, "bits": self.bits, "removed": self.removed}
         tensors |= {f"removed.{name}": value for name, value in self.removed_attributes.items()}
         tensors |= {f"added.{name}": value for name, value in self.added_attributes.items()}
         weights = {"weight_bits": self.weight_bits, "new_weights": self.new_weights}
         tensors |= {name: value for name, value in weights.items() if value is not None}
         sequences = {name: as_json(name, value) for name, value in self.removed_sequences.items()}
-        write_patch(path, tensors, self.before, self.nodes, self.edges, sequences, self.summary())
+        rest: dict[str, Any] = {"before": self.before, "nodes": self.nodes, "edges": self.edges}
+        return tensors, rest | {"sequences": sequences, "summary": self.summary()}
+
+    def save(self, path: str | Path) -> None:
+        """Write as safetensors with a JSON header, atomically."""
+        write_patch(path, *self.parts())
 
     @classmethod
     def load(cls, path: str | Path) -> Patch:
         """Read a patch written by :meth:`save`; one that could not fit any graph is refused."""
-        tensors, header = read_patch(path)
+        return cls.of_parts(*read_patch(path), path)
+
+    @classmethod
+    def of_parts(cls, tensors: dict[str, Tensor], header: dict[str, Any], path: str | Path) -> Patch:
+        """A patch from its :meth:`parts`, which come from a file; one that could not fit any graph is refused."""
+        check_parts(tensors, header, path)
         return cls(
             before=header["before"],
             nodes=header["nodes"],

@@ -17,7 +17,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
 from graphmend.outputs import FLOATS
 
-__all__ = ["FORMAT", "as_json", "read_patch", "with_prefix", "write_patch"]
+__all__ = ["FORMAT", "as_json", "check_parts", "read_patch", "with_prefix", "write_patch"]
 
 FORMAT = "graphmend-patch-6"
 BITS = (torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -25,33 +25,29 @@ MOST = 2**62  # of nodes or edges, which are counted in 64 bits
 _WRITTEN = {"kind": "GraphMend patch", "written_by": "Patch.save", "remedy": "mend again"}
 
 
-def write_patch(
-    path: str | Path,
-    tensors: Mapping[str, Tensor],
-    before: str,
-    nodes: int,
-    edges: int,
-    sequences: Mapping[str, Any],
-    summary: str,
-) -> None:
+def write_patch(path: str | Path, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
     """Write the parts of a patch as safetensors with a JSON header, atomically."""
-    header: dict[str, Any] = {"format": FORMAT, "before": before, "nodes": nodes, "edges": edges}
-    header |= {"sequences": sequences, "summary": summary}
-    write_safetensors(path, tensors, {"graphmend": json.dumps(header)})
+    write_safetensors(path, tensors, {"graphmend": json.dumps({"format": FORMAT, **rest})})
 
 
 def read_patch(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the header of a patch, whole and without contradictions."""
+    """The tensors and the header of a patch; :func:`check_parts` says whether they could fit any graph."""
     tensors, metadata = read_safetensors(path)
     try:
-        header = read_header(path, metadata, FORMAT, **_WRITTEN)
+        return tensors, read_header(path, metadata, FORMAT, **_WRITTEN)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, GraphMendError):
+            raise
+        raise GraphMendError(f"the patch {path} is incomplete ({error!r:.80}); write it again") from error
+
+
+def check_parts(tensors: dict[str, Tensor], header: Mapping[str, Any], path: str | Path) -> None:
+    """Raise unless the parts of a patch are whole and without contradictions."""
+    try:
         problem = _problem(tensors, header)
-    except GraphMendError:
-        raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise GraphMendError(f"the patch {path} is incomplete ({error!r:.80}); write it again") from error
     require(problem is None, f"the patch {path} fits no graph: {problem}; mend again")
-    return tensors, header
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -80,8 +76,8 @@ def _problem(tensors: dict[str, Tensor], header: Mapping[str, Any]) -> str | Non
     whole = type(nodes) is int and type(edges) is int
     if not whole or not 0 < nodes < MOST or not 0 <= edges < MOST:
         return f"it is for {str(nodes)[:20]} nodes and {str(edges)[:20]} edges"
-    known = {"rows", "bits", "removed", "weight_bits", "new_weights"}
-    unknown = [name for name in tensors if name not in known and not name.startswith(("removed.", "added."))]
+    allowed = {"rows", "bits", "removed", "weight_bits", "new_weights"}
+    unknown = [name for name in tensors if name not in allowed and not name.startswith(("removed.", "added."))]
     if unknown:
         return f"{unknown[0]!r:.40} means nothing"
     removed, added = with_prefix(tensors, "removed."), with_prefix(tensors, "added.")

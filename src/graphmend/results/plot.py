@@ -49,8 +49,8 @@ def plot(result: Adaptation, path: str | Path | None = None) -> Any:
         figsize=(11, 8), dpi=110, layout="constrained"
     )
     form, forms = "" if path is None else Path(path).suffix[1:].lower(), figure.canvas.get_supported_filetypes()
-    known = path is None or form in forms
-    require(known, f"a figure cannot be saved as {str(path)!r}; end the name with one of {listed(forms)}")
+    is_possible = path is None or form in forms
+    require(is_possible, f"a figure cannot be saved as {str(path)!r}; end the name with one of {listed(forms)}")
     loss, flips, first, second = figure.subplots(2, 2).flat
     figure.suptitle(_title(result), fontsize=11, parse_math=False)
     _draw_loss(loss, result)

@@ -15,8 +15,7 @@ from torch_geometric.data import Batch, Data
 from graphmend.errors import GraphMendError
 from graphmend.graph.batches import put_together
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.display import html_table, text_lines
-from graphmend.results.frames import frame, graph_columns
+from graphmend.results.tables import frame, graph_columns, html_table, text_lines
 
 __all__ = ["FAILED", "Failure", "Results", "without_locals"]
 
@@ -97,7 +96,7 @@ class Results(Sequence[Adaptation | Failure]):
     @property
     def mended(self) -> list[Adaptation]:
         """The results of the graphs that did not fail, those that were left alone among them."""
-        return [entry for entry in self if isinstance(entry, Adaptation)]
+        return [entry for entry in self if not isinstance(entry, Failure)]
 
     @property
     def failures(self) -> list[Failure]:
@@ -134,7 +133,7 @@ class Results(Sequence[Adaptation | Failure]):
         return sum(entry.seconds for entry in self.mended)
 
     def to_frame(self) -> Any:
-        """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.frames.graph_columns`."""
+        """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.tables.graph_columns`."""
         return frame(graph_columns(self))
 
     def summary(self) -> dict[str, Any]:

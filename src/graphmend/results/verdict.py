@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from graphmend.results.display import html_table
+from graphmend.results.tables import html_table
 
 __all__ = ["APPLIED", "LEFT_ALONE", "PARTLY", "Evidence", "Verdict"]
 

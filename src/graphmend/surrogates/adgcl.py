@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
+from graphmend.engine.autograd import apply
 from graphmend.engine.ops import at_least_single
-from graphmend.errors import check_fields, rate_number, real_number, require, whole_number
+from graphmend.errors import at_least, rate_number, read_fields, require, within
 from graphmend.model.restore import untouched_rng
-from graphmend.surrogates.base import Surrogate
-from graphmend.surrogates.info_nce import info_nce
-from graphmend.surrogates.placed import Placed
+from graphmend.surrogates.base import Surrogate, TrainedModule, unit_rows
 from graphmend.surrogates.view_learner import ViewLearner
 from graphmend.transforms import with_edges
 
-__all__ = ["ADGCL"]
+__all__ = ["ADGCL", "info_nce"]
 
 
 class _Networks(nn.Module):
@@ -39,7 +40,7 @@ class ADGCL(Surrogate):
     .. math:: \min_{G'} \ell\left(h(Z), h(\hat Z)\right), \qquad
               T, h = \arg \max_T \min_h \; \ell\left(h(Z), h(\hat Z)\right) - \lambda \, \overline{1 - w_T}
 
-    with :math:`\ell` from :func:`~graphmend.surrogates.info_nce.info_nce`, :math:`Z` the embedding of the graph and
+    with :math:`\ell` from :func:`info_nce`, :math:`Z` the embedding of the graph and
     :math:`\hat Z` that of its view, in which every edge has the weight :math:`w_T \in (0, 1)` that the view learner
     :math:`T` draws for it; :math:`h` is a projection head.
 
@@ -67,21 +68,16 @@ class ADGCL(Surrogate):
         True
     """
 
-    regularisation: float = 5.0
-    temperature: float = 0.2
-    batch_size: int = 1024
-    hidden_channels: int = 64
+    regularisation: Annotated[float, within(0)] = 5.0
+    temperature: Annotated[float, within(above=0)] = 0.2
+    batch_size: Annotated[int, at_least(2)] = 1024
+    hidden_channels: Annotated[int, at_least(1)] = 64
     steps: int = 20
-    lr: float = 1e-3
-    networks: Placed[_Networks] | None = field(default=None, repr=False)
+    lr: Annotated[float, rate_number] = 1e-3
+    networks: TrainedModule[_Networks] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_fields(self, real_number, "regularisation", low=0)
-        check_fields(self, real_number, "temperature", above=0)
-        check_fields(self, rate_number, "lr")
-        check_fields(self, whole_number, "batch_size", low=2)
-        check_fields(self, whole_number, "hidden_channels", low=1)
-        check_fields(self, whole_number, "steps")
+        read_fields(self)
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> ADGCL:
         """This loss with view learner and head trained on a graph; itself, if they are there already.
@@ -115,7 +111,7 @@ class ADGCL(Surrogate):
                 torch.autograd.backward(loss, inputs=head)
                 optimizer.step()
         optimizer.zero_grad()
-        return replace(self, networks=Placed(networks))
+        return replace(self, networks=TrainedModule(networks))
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``info_nce``."""
@@ -138,3 +134,59 @@ class ADGCL(Surrogate):
 
 def _single(z: Tensor) -> Tensor:
     return z.to(at_least_single(z.dtype))
+
+
+def info_nce(
+    u: Tensor, v: Tensor, temperature: float, batch_size: int, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Symmetric InfoNCE whose denominator leaves out the positive pair.
+
+    .. math:: \ell = \frac{1}{2N} \sum_i \left( \log \sum_{j \ne i} e^{s_{ij}} + \log \sum_{j \ne i} e^{s_{ji}} \right)
+              - \frac1N \sum_i s_{ii}, \qquad s_{ij} = \cos(u_i, v_j) / t
+
+    Nodes are compared within random batches of nearly equal size, drawn afresh at every call; a graph with no more
+    nodes than ``batch_size`` is one batch. At no time is there more than one matrix of similarities of a batch: its
+    gradient is computed together with the loss.
+
+    Args:
+        u: One row per node.
+        v: Another row per node.
+        temperature: t.
+        batch_size: How many nodes are compared with each other at most, and no fewer than two.
+        generator: Source of the batches.
+    """
+    nodes = u.size(0)
+    require(nodes >= 2, f"InfoNCE compares nodes with each other, but the graph has {nodes}; use another surrogate")
+    number = min(-(-nodes // batch_size), nodes // 2)  # no node is alone in a batch
+    order = torch.randperm(nodes, generator=generator, device=u.device) if number > 1 else None
+    loss: Tensor = apply(_InfoNCE, unit_rows(u), unit_rows(v), temperature, number, order)
+    return loss
+
+
+class _InfoNCE(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor, temperature: float, number: int, order: Tensor | None) -> Tensor:
+        nodes, is_differentiable = u.size(0), any(ctx.needs_input_grad[:2])
+        rows_of = torch.arange(nodes, device=u.device) if order is None else order
+        total = u.new_zeros(())
+        grads = [torch.zeros_like(u), torch.zeros_like(v)] if is_differentiable else []
+        for rows in rows_of.tensor_split(number):
+            mine, theirs = u.index_select(0, rows), v.index_select(0, rows)
+            similarity = (mine @ theirs.t()).div_(temperature)
+            positive = similarity.diagonal().clone()
+            similarity.fill_diagonal_(-torch.inf)
+            by_row, by_column = similarity.logsumexp(1, keepdim=True), similarity.logsumexp(0, keepdim=True)
+            total += (0.5 * (by_row.view(-1) + by_column.view(-1)) - positive).sum()
+            if is_differentiable:
+                slope = (similarity - by_row).exp_().add_(similarity.sub_(by_column).exp_()).mul_(0.5)
+                slope.fill_diagonal_(-1.0).div_(temperature * nodes)
+                grads[0].index_copy_(0, rows, slope @ theirs)
+                grads[1].index_copy_(0, rows, slope.t() @ mine)
+        ctx.save_for_backward(*grads)
+        return total / nodes
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        for_u, for_v = ctx.saved_tensors
+        return grad * for_u, grad * for_v, None, None, None

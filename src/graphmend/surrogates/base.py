@@ -1,24 +1,28 @@
-"""Surrogates as a class: weighted sums of them, and plain functions as surrogates."""
+"""Surrogates as a class: weighted sums of them, plain functions as surrogates, and what several of them share."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import CellType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import graphmend.contracts as contracts
 from graphmend.contracts import Backbone
+from graphmend.engine.ops import at_least_single
 from graphmend.errors import real_number, require
 from graphmend.outputs import TASKS
 
-__all__ = ["Backbone", "Custom", "Scaled", "Sum", "Surrogate", "embed_views"]
+__all__ = ["Backbone", "Custom", "Scaled", "Sum", "Surrogate", "TrainedModule", "embed_views", "unit_rows"]
+
+M = TypeVar("M", bound=nn.Module)
 
 _DEPTH = 8  # functions inside functions that are told apart
 
@@ -168,6 +172,37 @@ class Custom(Surrogate):
         is_scalar = isinstance(value, Tensor) and value.numel() == 1
         require(is_scalar, f"the surrogate {name} must return a tensor with one number (got {got}); take its mean")
         return {name: value.reshape(())}
+
+
+class TrainedModule(Generic[M]):
+    """A trained module inside a loss, wherever the graph is: frozen, with copies for other devices and types.
+
+    The copies are kept, because a recording on a GPU cannot copy from the CPU.
+
+    Args:
+        module: The trained module; from now on it is frozen.
+    """
+
+    def __init__(self, module: M) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self._copies: dict[tuple[torch.device, torch.dtype], M] = {}
+
+    def like(self, x: Tensor) -> M:
+        """The module on the device and in the type of ``x``."""
+        own = next(self.module.parameters())
+        if (x.device, x.dtype) == (own.device, own.dtype):
+            return self.module
+        if (x.device, x.dtype) not in self._copies:
+            self._copies[x.device, x.dtype] = copy.deepcopy(self.module).to(x.device, x.dtype)
+        return self._copies[x.device, x.dtype]
+
+
+def unit_rows(z: Tensor) -> Tensor:
+    """Each row divided by its length, in single precision or better; a zero row stays zero and has no gradient."""
+    z = z.to(at_least_single(z.dtype))
+    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    unit: Tensor = z * norm.masked_fill(norm == 0, torch.inf).reciprocal()
+    return unit
 
 
 def _kind(value: Any, depth: int = 0) -> Hashable:

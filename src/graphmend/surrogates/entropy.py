@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.contracts import Backbone
-from graphmend.errors import check_fields, whole_number
+from graphmend.errors import at_least, read_fields
 from graphmend.outputs import class_scores
 from graphmend.surrogates.base import Surrogate
 
@@ -35,12 +36,12 @@ class Entropy(Surrogate):
         torch.Size([])
     """
 
-    nodes: int | None = None
+    nodes: Annotated[int | None, at_least(1, hint="None is all of them")] = None
 
     tasks = ("classes", "classes per graph")
 
     def __post_init__(self) -> None:
-        check_fields(self, whole_number, "nodes", low=1, optional=True, hint="None is all of them")
+        read_fields(self)
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``entropy``."""

@@ -11,9 +11,8 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.neighbours import spmm
-from graphmend.errors import check_fields, switch
-from graphmend.surrogates.base import Surrogate
-from graphmend.surrogates.rows import unit_rows
+from graphmend.errors import read_fields
+from graphmend.surrogates.base import Surrogate, unit_rows
 
 __all__ = ["Reconstruction"]
 
@@ -42,7 +41,7 @@ class Reconstruction(Surrogate):
     weighted: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, switch, "weighted")
+        read_fields(self)
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``reconstruction``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +12,19 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import gcn_norm
-from graphmend.errors import check_fields, rate_number, real_number, require, seed_number, switch, whole_number
+from graphmend.errors import (
+    rate_number,
+    read_fields,
+    real_number,
+    require,
+    seed_number,
+    switch,
+    whole_number,
+    within,
+)
 from graphmend.graph.checks import check_graph
 from graphmend.model.restore import plain, untouched_rng
-from graphmend.surrogates.base import Surrogate
-from graphmend.surrogates.placed import Placed
+from graphmend.surrogates.base import Surrogate, TrainedModule
 
 __all__ = ["SLAPS", "AutoEncoder"]
 
@@ -63,18 +72,17 @@ class SLAPS(Surrogate):
         True
     """
 
-    autoencoder: Placed[AutoEncoder]
-    mask_ratio: float = 0.1
+    autoencoder: TrainedModule[AutoEncoder]
+    mask_ratio: Annotated[float, within(above=0, high=1)] = 0.1
     denoise: bool = True
 
     def __post_init__(self) -> None:
         kind = type(self.autoencoder).__name__
         require(
-            isinstance(self.autoencoder, Placed),
+            isinstance(self.autoencoder, TrainedModule),
             f"SLAPS needs an auto-encoder that has seen the training graph (got {kind}); use SLAPS.fit(train_data)",
         )
-        check_fields(self, real_number, "mask_ratio", above=0, high=1)
-        check_fields(self, switch, "denoise")
+        read_fields(self)
 
     @classmethod
     def fit(
@@ -84,7 +92,7 @@ class SLAPS(Surrogate):
         hidden_channels: int = 32,
         epochs: int = 50,
         lr: float = 0.01,
-        mask_ratio: float = 0.1,
+        mask_ratio: Annotated[float, within(above=0, high=1)] = 0.1,
         denoise: bool = True,
         seed: int = 0,
     ) -> SLAPS:
@@ -117,7 +125,7 @@ class SLAPS(Surrogate):
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
         optimizer.zero_grad()
-        return cls(Placed(net), mask_ratio, denoise)
+        return cls(TrainedModule(net), mask_ratio, denoise)
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """``slaps``."""

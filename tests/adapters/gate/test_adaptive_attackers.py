@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmend.cards.edges import edge_views, fit
-from graphmend.graph.pairs import pair_of
+from graphmend.graph.edge_flips import pair_of
 from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from graphmend.lab.attacks.target import target_of
 from graphmend.lab.beyond.adaptive_attackers import Defence, DefendedTarget, Evading, Through

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from graphmend.graph.pairs import pair_number, pair_of, random_numbers
+from graphmend.graph.edge_flips import pair_number, pair_of, random_numbers
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from support.graphs import rng, undirected
 

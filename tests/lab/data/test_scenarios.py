@@ -137,28 +137,6 @@ def test_structure_attack_hurts_its_victims(attacked: Scenario, model: GCN, digi
     assert accuracy(model, digits.train[0]) - accuracy(model, elsewhere) < victims_lost / 2
 
 
-def test_attack_leaves_everything_as_it_was_and_reads_no_hidden_label(model: GCN, digits: Splits) -> None:
-    data = digits.test[0]
-    scrambled = copy.copy(data)
-    scrambled.y = torch.where(data.train_mask, data.y, (data.y + 5) % 10)
-    model.train()
-    weights, before = copy.deepcopy(model.state_dict()), data.clone()
-    torch.manual_seed(11)
-    state = torch.get_rng_state()
-    first = attack_graph(model, data, data.test_mask, seed=1, epochs=4, known=data.train_mask)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert model.training
-    assert all(p.requires_grad and p.grad is None for p in model.parameters())
-    assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
-    assert all(torch.equal(data[key], before[key]) for key in before.keys())  # noqa: SIM118
-    model.eval()
-    torch.rand(3)
-    again = attack_graph(model, scrambled, data.test_mask, seed=1, epochs=4, known=data.train_mask)
-    assert torch.equal(first.edge_index, again.edge_index)
-    other = attack_graph(model, data, data.test_mask, seed=2, epochs=4)
-    assert not torch.equal(first.edge_index, other.edge_index)
-
-
 def overlapping() -> tuple[GCN, Splits]:
     """An untrained model, and a graph in which training nodes are among those of the other two masks."""
     torch.manual_seed(0)
@@ -189,6 +167,24 @@ def test_the_attacker_knows_the_labels_of_training_nodes_and_no_others() -> None
         assert not any(torch.equal(found.edge_index, other) for other in by_known.values())
 
 
+def test_an_attack_reads_no_hidden_label_and_its_seed_counts(model: GCN, digits: Splits) -> None:
+    data = digits.test[0]
+    scrambled = copy.copy(data)
+    scrambled.y = torch.where(data.train_mask, data.y, (data.y + 5) % 10)
+    first, again, other = (
+        attack_graph(model, graph, data.test_mask, seed=seed, epochs=4, known=data.train_mask).edge_index
+        for graph, seed in ((data, 1), (scrambled, 1), (data, 2))
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_victims_are_named_in_a_refusal(model: GCN, digits: Splits) -> None:
+    data = digits.test[0]
+    for victims in (torch.tensor([1, 2]), torch.zeros_like(data.mask)):
+        with pytest.raises(GraphMendError, match="victims"):
+            attack_graph(model, data, victims)
+
+
 def test_an_attacker_who_was_told_nothing_reads_no_label() -> None:
     model, splits = overlapping()
     data, other = splits.test[0], copy.copy(splits.test[0])
@@ -207,36 +203,3 @@ def test_victims_and_known_nodes_may_be_marked_by_zeros_and_ones(kind: torch.dty
     expected = attack_graph(model, data, victims, 0.3, epochs=2, known=known).edge_index
     found = attack_graph(model, data, victims.to(kind), 0.3, epochs=2, known=known.to(kind)).edge_index
     assert torch.equal(found, expected)
-
-
-def test_a_single_step_is_an_attack() -> None:
-    model, splits = overlapping()
-    data = splits.test[0]
-    after = attack_graph(model, data, data.test_mask, 0.3, epochs=1)
-    assert not torch.equal(after.edge_index, data.edge_index)
-
-
-def test_attack_without_budget_is_the_identity(model: GCN, digits: Splits) -> None:
-    data = digits.test[0]
-    assert torch.equal(attack_graph(model, data, data.mask, rate=0.0).edge_index, data.edge_index)
-
-
-def test_attack_rejects_what_it_cannot_do(model: GCN, digits: Splits) -> None:
-    data = digits.test[0]
-    directed, repeated, weighted = copy.copy(data), copy.copy(data), copy.copy(data)
-    directed.edge_index = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
-    repeated.edge_index = torch.cat([data.edge_index, data.edge_index], dim=1)
-    weighted.edge_weight = torch.ones(data.edge_index.size(1))
-    for bad, message in ((directed, "undirected"), (repeated, "repeated"), (weighted, "edge_weight")):
-        with pytest.raises(GraphMendError, match=message):
-            attack_graph(model, bad, data.mask)
-    for options, message in (({"rate": 1.3}, "got 1.3"), ({"epochs": 0}, "got 0"), ({"block_size": 5}, "block_size")):
-        with pytest.raises(GraphMendError, match=message):
-            attack_graph(model, data, data.mask, **options)
-    for victims, message in (
-        (torch.tensor([1, 2]), "victims must have one entry per node"),
-        (torch.arange(data.num_nodes), "victims must hold 0 and 1 only"),
-        (torch.zeros_like(data.mask), "victims marks no node"),
-    ):
-        with pytest.raises(GraphMendError, match=message):
-            attack_graph(model, data, victims)

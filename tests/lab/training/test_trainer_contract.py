@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from typing import Any
 
 import pytest
@@ -88,7 +89,9 @@ def test_the_seed_decides(name: str) -> None:
 
 
 @trainers
-def test_the_first_of_the_best_validation_epochs_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_the_best_validation_epochs_is_kept(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     model, seen = model_for(name, batch_norm=True), []
     values = iter([0.1, 0.5, 0.5, 0.3])
 
@@ -98,7 +101,9 @@ def test_the_first_of_the_best_validation_epochs_is_kept(name: str, monkeypatch:
         return next(values)
 
     monkeypatch.setitem(METRICS, "accuracy", metric)
-    made(name)(model, splits())
+    with caplog.at_level(logging.INFO, "graphmend"):
+        made(name)(model, splits())
+    assert "best epoch 2 of 4: validation accuracy 0.5000" in caplog.text
     assert len(seen) == 4 and equal(seen[1], states(model)) and not equal(seen[2], states(model))
 
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from graphmend.errors import check_fields, real_number, require, whole_number
 from graphmend.graph.checks import check_graph
-from graphmend.graph.pairs import pair_number, pair_of, random_numbers
+from graphmend.graph.edge_flips import pair_number, pair_of, random_numbers
 
 __all__ = ["Block", "UndirectedGraph", "check_budget"]
 

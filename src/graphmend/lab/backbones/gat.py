@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.attention import attend
 from graphmend.engine.cache import cached
+from graphmend.engine.gat import attend
 from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, spmm
 from graphmend.engine.propagation import at_least_single
 from graphmend.errors import choose

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmend.errors import GraphMendError, as_float, require, shown
-from graphmend.files.files import check_file, parse_json, read_json, within, write_bytes, write_text
+from graphmend.files.files import check_file, parse_json, path_of, read_json, within, write_bytes, write_text
 from graphmend.files.tars import members_of, plain_of, tar_of
 
 __all__ = ["FORMAT", "Result", "Run", "Store"]
@@ -72,7 +72,7 @@ class Store:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = path_of(folder)
 
     def path(self, run: Run) -> Path:
         """Where the result of a run lies."""
@@ -126,7 +126,7 @@ class Store:
 
         The whole archive is read and checked before the first result is written.
         """
-        path, remedy = Path(archive), "make one with 'graphmend bench pack'"
+        path, remedy = path_of(archive), "make one with 'graphmend bench pack'"
         check_file(path, remedy)
         members = members_of(path, plain_of(path, path.read_bytes(), remedy), remedy)
         for name, content in members:

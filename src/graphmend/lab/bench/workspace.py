@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.adapters.gate import Gate
-from graphmend.errors import choose
+from graphmend.errors import GraphMendError, choose
 from graphmend.files.files import read_arrays, write_text
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.backbones import build, load_model, save_model
@@ -52,7 +52,7 @@ class Workspace:
             splits: What to train on instead of the data set's own splits; ``trainer`` must tell the two apart.
         """
         path, taken = (self.store.artefact(_training(settings), ending) for ending in (".safetensors", ".seconds"))
-        if not path.exists():
+        if not _is_readable(path):  # a file that was damaged since is written again
             start = time.perf_counter()
             model = self._train(settings, self.splits(settings) if splits is None else splits)
             seconds = time.perf_counter() - start
@@ -101,6 +101,14 @@ class Workspace:
             graph = UndirectedGraph.of(data)
             return graph.flipped(flips.to(graph.pairs)).put_into(data)
         return data
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        load_model(path)
+    except GraphMendError:
+        return False
+    return True
 
 
 def _training(settings: dict[str, Any]) -> Run:

@@ -40,6 +40,7 @@ from graphmend.lab.beyond.adaptive_attackers import TEMPERATURE, Defence, Evadin
 from graphmend.lab.beyond.attacks import BLOCK_SIZE, RATES, attacked_graph
 from graphmend.lab.beyond.baselines import THRESHOLDS
 from graphmend.lab.beyond.methods import card_of
+from graphmend.lab.beyond.rows import append, lines_of
 from graphmend.lab.beyond.sources import Source, model_of, splits_of
 from graphmend.lab.training import ERM
 from graphmend.results.scores import score
@@ -152,7 +153,7 @@ class Bench:
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """All cells, from the rows where they are there."""
-    rows = _read(arguments.rows)
+    rows = list(lines_of(arguments.rows))
     done = {(row["dataset"], row["seed"], row["attack"], row["rate"]) for row in rows}
     wanted = [("clean", 0.0), *((attack, rate) for rate in arguments.rates for attack in ATTACKS)]
     for seed in arguments.seeds:
@@ -162,19 +163,13 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             for attack, rate in missing:
                 row = bench.row(attack, rate)
                 rows.append(row)
-                with arguments.rows.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+                append(arguments.rows, row)
                 print(
                     f"{name} seed {seed} {attack} {rate:.2f}: frozen {row['frozen']:.1f}, gate {row['gate']:.1f}, "
                     f"{'+'.join(row['menders']) or 'left alone'} ({row['seconds']:.0f} s)",
                     flush=True,
                 )
     return [row for row in rows if row["dataset"] in arguments.datasets and row["seed"] in arguments.seeds]
-
-
-def _read(path: Path) -> list[Row]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 COLUMNS: dict[str, tuple[str, Sequence[str]]] = {

@@ -30,7 +30,7 @@ from graphmend.adapters.gate.card_rule import EDGES
 from graphmend.adapters.purify import MOST, Purify
 from graphmend.cards import SourceCard
 from graphmend.cards.edges import STEPS, edge_views, fit, fits_well, neighbourhood_features
-from graphmend.graph.pairs import pair_of
+from graphmend.graph.edge_flips import pair_of
 from graphmend.lab.attacks import PRBCD
 from graphmend.lab.attacks.pairs import Block, UndirectedGraph
 from graphmend.lab.attacks.target import Target

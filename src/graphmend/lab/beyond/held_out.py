@@ -11,7 +11,6 @@ all nodes and with random edges. One JSON line per model, seed and target; lines
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -25,6 +24,7 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend.files.provenance import provenance
 from graphmend.lab.beyond.cells import HARM
+from graphmend.lab.beyond.rows import append, lines_of
 from graphmend.lab.data import ColumnShift, EdgeSubsample, LabelShift, MissingColumns, Splits, load
 from graphmend.lab.data.corruptions import FeatureNoise, RandomEdges
 from graphmend.lab.training import ERM
@@ -113,18 +113,11 @@ def _row(model: nn.Module, data: Data, card: graphmend.SourceCard) -> dict[str, 
 
 
 def _append(out: Path, row: dict[str, Any]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if not out.exists():
-        out.write_text(json.dumps({"provenance": provenance("cpu")}) + "\n", encoding="utf-8")
-    with out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    append(out, *([] if out.exists() else [{"provenance": provenance("cpu")}]), row)
 
 
 def _rows(out: Path) -> list[dict[str, Any]]:
-    if not out.exists():
-        return []
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    return [row for row in rows if "place" in row]
+    return [row for row in lines_of(out) if "place" in row]
 
 
 def summary(out: Path) -> str:

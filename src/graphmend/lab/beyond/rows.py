@@ -8,6 +8,7 @@ torn by a killed process is ignored, and the next line begins on a line of its o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from graphmend.lab.beyond.sources import Source, named
 
-__all__ = ["RowFile", "failures", "read_rows", "row_path"]
+__all__ = ["RowFile", "append", "failures", "lines_of", "read_rows", "row_path"]
 
 Row = dict[str, Any]
 
@@ -35,7 +36,7 @@ class RowFile:
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         self.path, self.about = path, about
-        self.done = {_key(row) for row in _lines(path) if "method" in row and "error" not in row}
+        self.done = {_key(row) for row in lines_of(path) if "method" in row and "error" not in row}
         self._begun = False
 
     def has(self, target: str, method: str, version: str) -> bool:
@@ -46,11 +47,7 @@ class RowFile:
         """Write one row, so that it is there whatever happens next."""
         lines = [row] if self._begun else [{"about": self.about}, row]
         self._begun = True
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size > 0
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(("\n" if torn else "") + "".join(json.dumps(line) + "\n" for line in lines))
-            file.flush()
+        append(self.path, *lines)
         if "error" not in row:
             self.done.add(_key(row))
 
@@ -66,7 +63,7 @@ def read_rows(out: Path, versions: dict[str, str] | None = None) -> list[Row]:
     for path in sorted((out / "rows").glob("*.jsonl")):
         source = asdict(named(path.stem))
         commit = None
-        for row in _lines(path):
+        for row in lines_of(path):
             commit = row["about"].get("commit") if "about" in row else commit
             if "method" not in row or "error" in row:
                 continue
@@ -79,7 +76,7 @@ def failures(out: Path, versions: dict[str, str]) -> dict[str, int]:
     """By method, on how many targets there was an error and no result since."""
     found: dict[str, set[tuple[str, str]]] = {name: set() for name in versions}
     for path in sorted((out / "rows").glob("*.jsonl")):
-        for row in _lines(path):
+        for row in lines_of(path):
             if "method" in row and versions.get(row["method"]) == row["version"]:
                 place = (path.stem, row["target"])
                 (found[row["method"]].add if "error" in row else found[row["method"]].discard)(place)
@@ -90,13 +87,24 @@ def _key(row: Row) -> tuple[str, str, str]:
     return row["target"], row["method"], row["version"]
 
 
-def _lines(path: Path) -> Iterator[Row]:
+def append(path: Path, *lines: Row) -> None:
+    """Write rows at the end of a file, on lines of their own even if the last one there is torn."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        is_torn = size > 0 and file.read(1) != b"\n"
+        file.write((b"\n" if is_torn else b"") + "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def lines_of(path: Path) -> Iterator[Row]:
+    """The rows of a file, without lines that are torn because a process was killed while it wrote them."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:  # torn
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import choose, require
+from graphmend.errors import GraphMendError, choose, require
 from graphmend.lab.beyond.halves import GRAPHS, WAYS, cora_dense, half_splits, tiny
 from graphmend.lab.beyond.models import BACKBONES, made, read, write
 from graphmend.lab.data import Scenario, Splits, load, photo_graph, shift
@@ -98,7 +98,9 @@ def _splits(name: str, seed: int) -> Splits:
 def model_of(source: Source, store: Path, device: str | torch.device = "cpu") -> nn.Module:
     """The model of a source in evaluation mode: read from ``store``, or trained and written there."""
     path = model_path(source, store)
-    if not path.exists():
+    try:
+        return read(path, source.backbone).to(device)
+    except GraphMendError:  # there is none, or the file was damaged since it was written
         sizes = _sizes(splits_of(source))
         write(_trained(source, torch.device(device)), path, source.backbone, *sizes)
     return read(path, source.backbone).to(device)

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from graphmend.errors import require
 from graphmend.files.files import digest
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.pairs import pair_of
+from graphmend.graph.edge_flips import pair_of
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.attacks.prbcd import PRBCD
 from graphmend.lab.data.readers.sources import cached_arrays

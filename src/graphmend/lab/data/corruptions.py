@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from graphmend.errors import check_fields, choose, real_number, require, seed_number
 from graphmend.graph.checks import check_features
 from graphmend.graph.convert import with_edge_index
-from graphmend.graph.pairs import random_numbers
+from graphmend.graph.edge_flips import random_numbers
 from graphmend.lab.attacks.pairs import UndirectedGraph, check_budget
 from graphmend.outputs import read_mask
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.files.files import write_text
+from graphmend.files.files import read_json, write_text
 from graphmend.files.provenance import provenance
 from graphmend.lab.attacks import GRBCD, PRBCD
 from graphmend.lab.backbones import GCN
@@ -124,7 +124,7 @@ ATTACKS = {
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """All cells, from the file where they are there."""
-    stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"cells": []}
+    stored = read_json(arguments.out) if arguments.out.exists() else {"cells": []}
     cells: list[dict[str, Any]] = stored["cells"]
     epochs = arguments.epochs
     shared = {"block_size": arguments.block_size, "epochs": epochs, "resampling": 4 * epochs // 5}

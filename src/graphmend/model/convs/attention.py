@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from graphmend.engine.attention import attend
-from graphmend.engine.attention_v2 import attend_v2
+from graphmend.engine.gat import attend
+from graphmend.engine.gatv2 import attend_v2
 from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, incoming_sum, spmm
 from graphmend.errors import require
 from graphmend.model.convs.edges import FLOOR, Edges, power

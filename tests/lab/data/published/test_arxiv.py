@@ -128,9 +128,8 @@ def test_measured_statistics_have_the_published_keys(data_dir: Path) -> None:
 )
 def test_damaged_raw_files(data_dir: Path, name: str, rows: list[str], message: str) -> None:
     write_gz(data_dir / "ogbn_arxiv" / f"{name}.csv.gz", rows)
-    with pytest.raises(GraphMendError, match=message) as caught:
+    with pytest.raises(GraphMendError, match=message):
         arxiv(data_dir=data_dir)
-    assert "\n" not in str(caught.value)
 
 
 def test_truncated_gz_non_utf8_and_missing_files(data_dir: Path, cache: Path) -> None:

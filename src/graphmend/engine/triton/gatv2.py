@@ -1,6 +1,6 @@
-"""The kernels of :mod:`graphmend.engine.attention_v2` for NVIDIA GPUs, written in Triton.
+"""The kernels of :mod:`graphmend.engine.gatv2` for NVIDIA GPUs, written in Triton.
 
-As in :mod:`graphmend.engine.triton.attention` a program takes a few rows, for one head, and gathers a few neighbours of
+As in :mod:`graphmend.engine.triton.gat` a program takes a few rows, for one head, and gathers a few neighbours of
 each at a time; hubs have programs of their own. Neither scores nor attention are ever stored: both directions of the
 gradient compute them again, from what the two ends of an edge have, the highest score and the sum of each row.
 """

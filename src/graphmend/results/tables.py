@@ -1,8 +1,9 @@
-"""Results as columns of numbers, and as pandas data frames."""
+"""Results as a few lines of text, as small tables for notebooks, as columns of numbers and as pandas data frames."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +12,44 @@ from torch import Tensor
 
 from graphmend.errors import optional_module
 from graphmend.outputs import changed_rows, predicted
-from graphmend.results.patch import as_bits
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.history import Step
-    from graphmend.results.patch import Patch
     from graphmend.results.results import Results
 
-__all__ = ["frame", "graph_columns", "node_columns", "step_columns"]
+__all__ = ["frame", "graph_columns", "html_table", "node_columns", "step_columns", "text_lines"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def text_lines(title: str, rows: Iterable[tuple[str, Any]]) -> str:
+    """A title and one indented line per row, the values below each other."""
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def html_table(title: str, rows: Iterable[Iterable[Any]], head: Iterable[str] = (), note: str = "") -> str:
+    """A table for a notebook; every text in it is escaped.
+
+    Args:
+        title: Its caption.
+        rows: Its cells; the first of each row is a heading.
+        head: Headings of the columns, if they need any.
+        note: A sentence below the caption.
+    """
+    caption = f"<b>{_text(title)}</b>" + (f"<br>{_text(note)}" if note else "")
+    top = "".join(f"<th style='text-align:left'>{_text(name)}</th>" for name in head)
+    lines = [f"<tr>{top}</tr>"] if top else []
+    for first, *others in rows:
+        cells = "".join(f"<td style='text-align:left'>{_text(value)}</td>" for value in others)
+        lines.append(f"<tr><th style='text-align:left'>{_text(first)}</th>{cells}</tr>")
+    return f"<table><caption style='text-align:left'>{caption}</caption>{''.join(lines)}</table>"
+
+
+def _text(value: Any) -> str:
+    return escape(str(value), quote=True)
 
 
 def frame(columns: Mapping[str, Any]) -> Any:
@@ -44,14 +72,13 @@ def node_columns(result: Adaptation) -> dict[str, Array]:
     ``moved``. Where graphs are predicted, each node has its ``graph``, and what is predicted for that.
 
     The feature change is the Euclidean norm of the difference; a value that was missing and is filled does not count.
-    Edges are counted as they are stored, at their targets:
-    what a node with ``edges_removed`` 3 lost are three messages.
+    Edges are counted as they are stored, at their targets: a node with ``edges_removed`` 3 gets three messages less.
     """
     patch, nodes = result.patch, result.patch.nodes
     columns = {
         "node": torch.arange(nodes),
         **_output_columns(result),
-        "feature_change": feature_change(patch, result.data.x),
+        "feature_change": patch.feature_change(result.data.x),
         "edges_removed": torch.bincount(patch.removed_edges()[1], minlength=nodes),
         "edges_added": torch.bincount(patch.added_edges()[1], minlength=nodes),
     }
@@ -82,9 +109,9 @@ def graph_columns(results: Results) -> dict[str, list[Any]]:
     model would have to run once more to count them.
     """
     numbers = [_graph_numbers(entry) for entry in results.mended]
-    names = list(numbers[0]) if numbers else []
-    known = iter(numbers)
-    rows = [{} if entry.decision == "failed" else next(known) for entry in results]
+    names = dict.fromkeys(name for row in numbers for name in row)
+    of_mended = iter(numbers)
+    rows = [{} if entry.decision == "failed" else next(of_mended) for entry in results]
     texts: dict[str, list[Any]] = {
         "graph": list(range(len(results))),
         "decision": [entry.decision for entry in results],
@@ -94,7 +121,16 @@ def graph_columns(results: Results) -> dict[str, list[Any]]:
 
 
 def _graph_numbers(result: Adaptation) -> dict[str, float]:
-    patch, changed = result.patch, result.predictions_changed
+    patch: Any = result.patch
+    if not hasattr(patch, "num_added"):  # of a graph with several types of nodes, from which edges only go
+        return {
+            "predictions_changed": result.changed.numel(),
+            "missing_values_filled": result.values_filled,
+            "feature_rows_changed": patch.num_rows,
+            "edge_entries_removed": patch.num_removed,
+            "seconds": result.seconds,
+        }
+    changed = result.predictions_changed
     return {
         "nodes": patch.nodes,
         "edges": patch.edges,
@@ -106,13 +142,3 @@ def _graph_numbers(result: Adaptation) -> dict[str, float]:
         "edge_weights_changed": patch.num_weights,
         "seconds": result.seconds,
     }
-
-
-def feature_change(patch: Patch, x: Tensor) -> Tensor:
-    """The distance of each feature row of a mended graph from what it was, in float64, without missing values."""
-    rows = patch.rows.to(x.device)
-    after = x.detach()[rows]
-    before = (as_bits(after) ^ patch.bits.to(x.device)).view(x.dtype)
-    out = torch.zeros(x.size(0), dtype=torch.float64, device=x.device)
-    out[rows] = (after.double() - before.double()).nan_to_num(nan=0.0).norm(dim=1)
-    return out

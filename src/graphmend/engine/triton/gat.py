@@ -1,4 +1,4 @@
-"""The kernels of :mod:`graphmend.engine.attention` for NVIDIA GPUs, written in Triton.
+"""The kernels of :mod:`graphmend.engine.gat` for NVIDIA GPUs, written in Triton.
 
 As in a sparse product (:mod:`graphmend.engine.triton.spmm`), a program takes a few rows, here for one head, and gathers
 a few neighbours of each at a time; hubs have programs of their own. Attention is never stored: both directions of the

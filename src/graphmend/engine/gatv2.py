@@ -18,7 +18,7 @@ positive weight. With :math:`D_i = \langle \partial y_i, y_i \rangle` and the sl
 
 The vectors :math:`l_j + r_i` of all edges would take ``E x heads x C`` numbers. They are made for one head and one
 block of edges at a time, which stays in the cache of a CPU, and made again for the gradients; one number per edge and
-head is kept. On a GPU nothing of an edge is kept (:mod:`graphmend.engine.triton.attention_v2`).
+head is kept. On a GPU nothing of an edge is kept (:mod:`graphmend.engine.triton.gatv2`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.attention import MAX_FUSED_WIDTH
 from graphmend.engine.autograd import apply, needed_gradients
+from graphmend.engine.gat import MAX_FUSED_WIDTH
 from graphmend.engine.neighbours import at_sources, at_targets, edge_softmax, highest_score, incoming_sum
 from graphmend.engine.ops import Pattern, has_triton, hop, row_products, row_sums, sampled_product
 
@@ -181,10 +181,10 @@ class _FusedAttendV2(torch.autograd.Function):
     def forward(
         ctx: Any, a: Adjacency, left: Tensor, right: Tensor, attention: Tensor, weight: Tensor, slope: float
     ) -> Tensor:
-        from graphmend.engine.triton import attention_v2 as attention_triton
+        from graphmend.engine.triton import gatv2 as kernels
 
         left, right, attention, weight = (t.contiguous() for t in (left, right, attention, weight))
-        out, top, inverse = attention_triton.forward(left, right, attention, weight, a.pattern, slope)
+        out, top, inverse = kernels.forward(left, right, attention, weight, a.pattern, slope)
         ctx.a, ctx.slope = a, slope
         ctx.save_for_backward(left, right, attention, weight, out, top, inverse)
         return out
@@ -192,19 +192,19 @@ class _FusedAttendV2(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmend.engine.triton import attention_v2 as attention_triton
+        from graphmend.engine.triton import gatv2 as kernels
 
         a: Adjacency = ctx.a
         left, right, attention, weight, out, top, inverse = ctx.saved_tensors
         grad, saved = grad.contiguous(), (left, right, attention, top, inverse)
         _, for_left, for_right, _, for_weight, _ = needed_gradients(ctx)
-        inner, grad_right, grad_weight = attention_triton.by_row(
+        inner, grad_right, grad_weight = kernels.by_row(
             grad, out, weight, *saved, a.pattern, ctx.slope, for_right, for_weight
         )
         grad_left = None
         if for_left:
             turned = a.transposed(weight)
-            grad_left = attention_triton.by_column(grad, inner, turned, *saved, a.transpose, ctx.slope)
+            grad_left = kernels.by_column(grad, inner, turned, *saved, a.transpose, ctx.slope)
         return None, grad_left, grad_right, None, grad_weight, None
 
 

@@ -121,10 +121,10 @@ class _FusedAttend(torch.autograd.Function):
     def forward(
         ctx: Any, a: Adjacency, h: Tensor, source: Tensor, target: Tensor, weight: Tensor, slope: float
     ) -> Tensor:
-        from graphmend.engine.triton import attention as attention_triton
+        from graphmend.engine.triton import gat as kernels
 
         h, source, target, weight = (t.contiguous() for t in (h, source, target, weight))
-        out, top, inverse = attention_triton.forward(h, source, target, weight, a.pattern, slope)
+        out, top, inverse = kernels.forward(h, source, target, weight, a.pattern, slope)
         ctx.a, ctx.slope = a, slope
         ctx.save_for_backward(h, source, target, weight, out, top, inverse)
         return out
@@ -132,19 +132,17 @@ class _FusedAttend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmend.engine.triton import attention as attention_triton
+        from graphmend.engine.triton import gat as kernels
 
         a: Adjacency = ctx.a
         h, source, target, weight, out, top, inverse = ctx.saved_tensors
         grad, saved = grad.contiguous(), (h, source, target, top, inverse)
         *for_rest, for_weight, _ = needed_gradients(ctx)
-        inner, grad_target, grad_weight = attention_triton.by_row(
-            grad, out, weight, *saved, a.pattern, ctx.slope, for_weight
-        )
+        inner, grad_target, grad_weight = kernels.by_row(grad, out, weight, *saved, a.pattern, ctx.slope, for_weight)
         if not any(for_rest):
             return None, None, None, None, grad_weight, None
         weight_t = a.transposed(weight)
-        grad_h, grad_source = attention_triton.by_column(grad, inner, weight_t, *saved, a.transpose, ctx.slope)
+        grad_h, grad_source = kernels.by_column(grad, inner, weight_t, *saved, a.transpose, ctx.slope)
         return None, grad_h, grad_source, grad_target, grad_weight, None
 
 

@@ -1,0 +1,164 @@
+"""What mending a heterogeneous graph returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from graphmend.hetero.patch import HeteroPatch
+from graphmend.outputs import predictions
+from graphmend.results.adaptation import Adaptation
+from graphmend.results.comparison import Comparison, compare
+from graphmend.results.tables import html_table, text_lines
+from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
+
+__all__ = ["HeteroAdaptation", "joined_verdict"]
+
+_NOT_JUDGED = "edges between different types are not judged"
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroAdaptation:
+    """A model and a heterogeneous graph that go together, and how they came about.
+
+    Args:
+        model: The caller's model.
+        data: The graph to predict on, a new object.
+        logits: The model's output on that graph, for the nodes of the predicted type.
+        before: Its output on the graph as it was; missing values are filled, else there would be none.
+        patch: The reversible change from the caller's graph to ``data``.
+        node_type: The predicted type.
+        by_type: What was done to each node type in turn, as results of their own, of which the model is a function of
+            that type's features alone.
+        reason: Why the graph was left as it was, if the adapter had to stop at every node type.
+        seconds: Wall time.
+        verdict: What the gate decided and why, if a gate was asked; evidence begins with the node type.
+        filled: The part of the patch that fills missing values (NaN), if there were some.
+    """
+
+    model: nn.Module
+    data: HeteroData
+    logits: Tensor
+    before: Tensor
+    patch: HeteroPatch
+    node_type: str
+    by_type: dict[str, list[Adaptation]] = field(default_factory=dict)
+    reason: str | None = None
+    seconds: float = 0.0
+    verdict: Verdict | None = None
+    filled: HeteroPatch | None = None
+
+    @property
+    def decision(self) -> str:
+        """``"applied"``, ``"partly applied"`` or ``"left alone"``."""
+        if self.verdict is not None:
+            return self.verdict.decision
+        return LEFT_ALONE if self.patch.is_empty else APPLIED
+
+    @property
+    def sentence(self) -> str:
+        """Why, or what was changed, in a few words."""
+        if self.verdict is not None:
+            return _reason(self.verdict)
+        return self.reason or self.patch.summary()
+
+    @property
+    def predictions(self) -> Tensor:
+        """The predicted class of each node of the predicted type."""
+        return predictions(self.logits)
+
+    @property
+    def changed(self) -> Tensor:
+        """The nodes of the predicted type whose predicted class changed."""
+        return (predictions(self.before) != self.predictions).nonzero().view(-1)
+
+    @property
+    def values_filled(self) -> int:
+        """How many missing values (NaN) were filled."""
+        patches = () if self.filled is None else self.filled.nodes.values()
+        return sum(int(torch.count_nonzero(patch.bits)) for patch in patches)
+
+    def compare(self, y: Any = None, mask: Any = None) -> Comparison:
+        """How many predictions changed, and with labels whether they got better; see :class:`graphmend.Adaptation`."""
+        return compare(self.before, self.logits, y, mask)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers people ask for, ready for JSON."""
+        return {
+            "node_type": self.node_type,
+            "missing_values_filled": self.values_filled,
+            "feature_rows_changed": {kind: patch.num_rows for kind, patch in self.patch.nodes.items()},
+            "edge_entries_removed": {"__".join(kind): p.num_removed for kind, p in self.patch.edges.items()},
+            "reason": self.reason,
+            "verdict": None if self.verdict is None else self.verdict.summary(),
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        return f"HeteroAdaptation of a graph that is predicted at {self.logits.size(0)} nodes of {self.node_type!r}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = {
+            "verdict": None if self.verdict is None else str(self.verdict),
+            "left alone": self.reason,
+            "missing values": None if self.filled is None else f"{self.values_filled} filled",
+            "patch": self.patch.summary(),
+            "predictions": f"{self.changed.numel()} of {self.logits.size(0)} changed",
+            "time": f"{self.seconds:.2g} s",
+        }
+        return [(name, value) for name, value in rows.items() if value is not None]
+
+
+def joined_verdict(
+    verdicts: Mapping[str, list[Verdict]], flips: float, *, has_mixed_edges: bool, is_changed: bool
+) -> Verdict:
+    """The verdicts on all node types as one.
+
+    Args:
+        verdicts: Those on each node type, in the order in which they were reached.
+        flips: Share of the predicted nodes whose prediction changes.
+        has_mixed_edges: Whether there are edges between different types.
+        is_changed: Whether the graph was changed.
+    """
+    made: list[str] = []
+    alone: list[str] = []
+    menders: list[str] = []
+    evidence = []
+    is_doubtful = False
+    for kind, own in verdicts.items():
+        done = [verdict for verdict in own if verdict.decision != LEFT_ALONE]
+        made += [f"{kind}: {'; then '.join(_reason(verdict) for verdict in done)}"] if done else []
+        alone += [] if done else [f"{kind}: {_reason(own[-1])}"]
+        menders += [mender for verdict in done for mender in verdict.menders]
+        is_doubtful = is_doubtful or own[-1].decision == PARTLY
+        evidence += [replace(item, name=f"{kind}: {item.name}") for item in own[-1].evidence]
+    decision = LEFT_ALONE if not made else PARTLY if is_doubtful else APPLIED
+    parts = [*(made or alone), *([_NOT_JUDGED] if has_mixed_edges else [])]
+    regime = next(iter(verdicts.values()))[-1].regime
+    card = "make a card, which tells far more (graphmend.card(model, train_data), or 'graphmend card')"
+    undo = "result.patch.revert(result.data), or 'graphmend revert', takes the change back"
+    return Verdict(
+        decision,
+        tuple(dict.fromkeys(menders)),
+        regime,
+        f"{decision}: {'; '.join(parts)}",
+        tuple(evidence),
+        flips,
+        undo if is_changed else card if regime == "blind" else "",
+    )
+
+
+def _reason(verdict: Verdict) -> str:
+    return verdict.sentence.removeprefix(f"{verdict.decision}: ")
