@@ -18,6 +18,7 @@ from graphmend.graph.canonical import node_keys
 from graphmend.graph.tasks import as_labels, check_task, task_of
 from graphmend.outputs import ASK, Task, changed_rows, number_of_classes, number_of_columns, predicted, wrongness
 from graphmend.results.comparison import Comparison, compare, compare_pairs
+from graphmend.results.explain import Explanation, explain
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch, rebase
@@ -38,7 +39,7 @@ class Runs(Protocol):
         """The caller's model."""
         ...
 
-    def logits(self, data: Data, /) -> Tensor:
+    def logits(self, data: Data, /, weights_count: bool = False) -> Tensor:
         """Its output on a graph."""
         ...
 
@@ -195,6 +196,14 @@ class Adaptation:
             path: Where to save it, if anywhere; the ending decides on the format.
         """
         return plot(self, path)
+
+    def explain(self, node: int) -> Explanation:
+        """Why the prediction of a node changed: which part of the change did how much, see :mod:`.explain`.
+
+        Args:
+            node: The number of the node.
+        """
+        return explain(self, node)
 
     def rebase(self, original: Data, *, cast: Data | None = None, before: str | None = None) -> Adaptation:
         """The same result for the graph as it was before its features were converted to the type of the model.
