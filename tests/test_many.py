@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.utils.data import SubsetRandomSampler
 from torch_geometric.data import Batch, Data, Dataset, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataListLoader, DataLoader, RandomNodeLoader
+from torch_geometric.nn import SAGEConv, global_mean_pool
 
 import graphmend
 from graphmend import Adaptation, Failure, GraphMendError, GTrans, Limits, Results, card, mend, mend_each
+from graphmend.model.per_graph import has_row_per_graph
 from graphmend.results.tables import graph_columns
 from support.adapter_cases import assert_same_result
 from support.gate_cases import card_of, moved, planted, trained
@@ -349,6 +351,31 @@ def test_every_option_reaches_every_graph() -> None:
         assert_same_result(entry, mend(model, graph, GTrans(steps=2), seed=3, limits=limits, mode="eager"))
 
 
+def test_limits_of_a_batch_mark_its_nodes_and_edges() -> None:
+    model, held = trained("sage"), [moved(planted(1)), moved(planted(2))]
+    batch = Batch.from_data_list(held)
+    nodes, edges = torch.arange(batch.num_nodes) % 3 == 0, torch.arange(batch.num_edges) % 2 == 0
+    limits = Limits(frozen_nodes=nodes, frozen_edges=edges, maximum=2.0)
+    results = mend(model, batch, GTrans(steps=5, edge_steps=2, lr_feature=0.1), limits=limits)
+    again, parts = results.data, zip(results.mended, nodes.split([400, 400]), strict=True)
+    assert torch.equal(again.x[nodes], batch.x[nodes]) and not torch.equal(again.x, batch.x)
+    for entry, mask in parts:
+        assert torch.equal(entry.patch.revert(entry.data).x[mask], entry.data.x[mask]) and entry.patch.num_removed > 0
+    for entry, mask in zip(results.mended, edges.split([data.num_edges for data in held]), strict=True):
+        assert not bool(mask[entry.patch.removed].any())
+    for wrong in ({"frozen_nodes": nodes[:-1]}, {"frozen_edges": edges[:-1]}):
+        with pytest.raises(GraphMendError, match="must have one entry per"):
+            mend(model, batch, limits=Limits(**wrong))  # type: ignore[arg-type]
+
+
+def test_limits_of_columns_hold_for_every_graph() -> None:
+    held = [moved(planted(1)), moved(planted(2))]
+    columns = torch.arange(16) < 4
+    results = mend(trained("sage"), held, "align", card=card_of("sage"), limits=Limits(frozen_columns=columns))
+    for entry, graph in zip(results.mended, held, strict=True):
+        assert entry.decision == "applied" and torch.equal(entry.data.x[:, columns], graph.x[:, columns])
+
+
 def test_one_at_a_time() -> None:
     """The graph at hand and the one before it are in memory, and no more; nothing is read ahead."""
     alive: list[weakref.ref[Data]] = []
@@ -429,3 +456,56 @@ def test_columns_have_one_entry_per_graph() -> None:
     assert moved_rows[:3] == [entry.patch.num_rows for entry in results.mended] and moved_rows[3] != moved_rows[3]
     assert columns["predictions_changed"][1] == results.mended[1].changed.numel()
     assert set(graph_columns(Results([Failure(0, "no", ValueError())]))) == {"graph", "decision", "sentence"}
+
+
+class PerGraph(nn.Module):
+    """One row of scores per graph of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = SAGEConv(16, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return self.last(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+def test_the_question_whether_a_model_has_rows_per_graph_leaves_it_alone() -> None:
+    for model in (PerGraph(), trained("sage"), nn.Linear(3, 3)):
+        batch = Batch.from_data_list(graphs())
+        before = state_of(model, batch)
+        has_row_per_graph(model, batch)
+        assert_same(before, state_of(model, batch))
+    assert not has_row_per_graph(trained("sage"), Batch.from_data_list(graphs()))
+    assert not has_row_per_graph(nn.Linear(3, 3), Batch.from_data_list(graphs())), "it does not run"
+    one = Data(x=torch.rand(1, 16), edge_index=torch.zeros(2, 1, dtype=torch.long))
+    assert not has_row_per_graph(trained("sage"), Batch.from_data_list([one, one])), "as many nodes as graphs"
+
+
+class OfTwoTypes(nn.Module):
+    """Scores of the nodes of one of two types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.back = SAGEConv((4, 4), 3), SAGEConv((4, 4), 4)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        a, b = x_dict["a"], x_dict["b"]
+        a = self.back((b, a), edge_index_dict["b", "rev", "a"]).relu()
+        return self.there((a, b), edge_index_dict["a", "to", "b"])
+
+
+def of_two_types(seed: int) -> HeteroData:
+    generator, data = torch.Generator().manual_seed(seed), HeteroData()
+    data["a"].x, data["b"].x = (torch.rand(n, 4, generator=generator) for n in (30, 20))
+    data["b"].y = torch.randint(3, (20,), generator=generator)
+    ends = torch.stack([torch.randint(n, (80,), generator=generator) for n in (30, 20)])
+    data["a", "to", "b"].edge_index, data["b", "rev", "a"].edge_index = ends, ends.flip(0)
+    return data
+
+
+@pytest.mark.parametrize("kind", ["list", "batch", "loader"])
+def test_graphs_with_several_types_of_nodes(kind: str) -> None:
+    results = mend(OfTwoTypes().eval(), CONTAINERS[kind]([of_two_types(1), of_two_types(2)]))  # type: ignore[list-item]
+    assert len(results) == len(results.mended) == 2 and not results.failures
+    assert repr(results).count("\n") == 2 and results.logits.shape == (40, 3)
+    assert graph_columns(results)["predictions_changed"] == [0, 0] and results.summary()["graphs"] == 2

@@ -22,8 +22,10 @@ from graphmend.errors import require
 from graphmend.files.digest import unchanged
 from graphmend.graph.batches import Graphs, are_several
 from graphmend.graph.checks import check_order
+from graphmend.graph.limits import Limits
 from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero
 from graphmend.model.call import Output
+from graphmend.model.per_graph import has_row_per_graph
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
@@ -89,6 +91,7 @@ def mend(
         model: Any trained PyG module; it is left as it was.
         data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
             Or several graphs: a list, a data set, a loader of graphs or a ``Batch``, each of which is mended by itself.
+            A ``Batch`` for a model that gives one row per graph is one graph.
             Or a ``HeteroData``, see :func:`graphmend.hetero.mend_hetero`, for which a result of the same names returns.
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
@@ -103,9 +106,10 @@ def mend(
         at a time.
     """
     check_order(model, data)
-    if are_several(data):
+    batch = data if isinstance(data, Batch) else None
+    if are_several(data) and not (batch is not None and has_row_per_graph(model, batch, options.get("output"))):
         with unchanged(model):
-            return Results(mend_each(model, data, adapter, source=source, **options), _batch(data))
+            return Results(mend_each(model, data, adapter, source=source, **options), batch)
     method = adapter_of(adapter)
     with unchanged(model):
         _make_card(model, source, method, options)
@@ -139,7 +143,7 @@ def mend_each(
         graphs: A list, a data set, a loader of graphs, a ``Batch`` or a generator of graphs.
         adapter: As in :func:`mend`.
         source: As in :func:`mend`.
-        options: As in :func:`mend`.
+        options: As in :func:`mend`. ``limits`` hold for every graph; those of a ``Batch`` mark its nodes and edges.
 
     Example:
         >>> import torch
@@ -155,22 +159,28 @@ def mend_each(
     require(are_several(graphs), f"graphs must be a list, a data set, a loader or a Batch of graphs (got {kind})")
     several, method = Graphs(graphs), adapter_of(adapter)
     check_options(options)
+    limits, parts = options.get("limits"), list(several) if isinstance(graphs, Batch) else []
+    each = limits.split([p.num_nodes for p in parts], [p.num_edges for p in parts]) if limits and parts else None
     _make_card(model, source, method, options)
     given = options.get("card")
     if given is not None and not isinstance(given, HeteroCard):
         own = SourceCard.of(given)
         own.check_model(model)
         options["card"] = own
-    return _each(model, several, method, options)
+    return _each(model, several, method, options, each)
 
 
-def _each(model: nn.Module, graphs: Graphs, adapter: Any, options: Options) -> Iterator[Adaptation | Failure]:
+def _each(
+    model: nn.Module, graphs: Graphs, adapter: Any, options: Options, limits: Sequence[Limits] | None
+) -> Iterator[Adaptation | Failure]:
     watched = _Watched(options.get("callback"))
     if watched.callback is not None:
         options["callback"] = watched
     show = options.pop("progress", False)
     with closing(track(graphs, "graphs", show, graphs.number)) as bar:
         for index, data in enumerate(bar):
+            if limits is not None:
+                options["limits"] = limits[index]
             yield _result_or_failure(index, model, data, adapter, options, watched)
 
 

@@ -27,6 +27,7 @@ from graphmend.graph.convert import with_edge_index
 from graphmend.model import FrozenGNN, Observation
 from graphmend.model.call import Output
 from graphmend.model.embedding import Tap
+from graphmend.model.per_graph import has_row_per_graph
 from graphmend.model.restore import plain, private
 from graphmend.model.wiring import Taps
 from graphmend.outputs import probabilities, read_mask
@@ -67,7 +68,7 @@ def card(
         8
     """
     check_order(model, train_data)
-    graphs = [with_edge_index(data) for data in _listed_graphs(train_data)]
+    graphs = [with_edge_index(data) for data in _listed_graphs(model, train_data, output)]
     seed = seed_number("seed", seed)
     for data in graphs:
         check_graph(data)
@@ -101,9 +102,10 @@ def card(
     return _card(model, graphs, seen, maps, keys, taps, embedding, seed, output)
 
 
-def _listed_graphs(train_data: Any) -> list[Data]:
+def _listed_graphs(model: nn.Module, train_data: Any, output: Output) -> list[Data]:
     kind = type(train_data).__name__
     is_one = isinstance(train_data, BaseData) and not are_several(train_data)
+    is_one |= isinstance(train_data, Batch) and has_row_per_graph(model, train_data, output)
     require(is_one or are_several(train_data), f"train_data must be a graph or a list of graphs (got {kind})")
     graphs = [train_data] if is_one else list(Graphs(train_data))
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")

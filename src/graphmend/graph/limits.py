@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ MASKS = {
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """The caller's word on what a mended graph may look like.
+    """What may change in a graph, and what a mended graph may look like.
 
     Masks have one entry per node, feature column or stored edge: boolean tensors, or 0 and 1 as integers, also as NumPy
     arrays. ``None`` limits nothing.
@@ -99,6 +99,19 @@ class Limits:
     @staticmethod
     def _bound(value: Tensor | float | None, otherwise: float, columns: int) -> Tensor:
         return torch.as_tensor(otherwise if value is None else value, dtype=torch.float64).cpu().expand(columns)
+
+    def split(self, nodes: list[int], edges: list[int]) -> list[Limits]:
+        """Those of each graph of several that lie one after the other, from their numbers of nodes and edges."""
+        node_masks: Sequence[Tensor | None] = [None] * len(nodes)
+        edge_masks: Sequence[Tensor | None] = [None] * len(edges)
+        if self.frozen_nodes is not None:
+            mask = read_mask(self.frozen_nodes, sum(nodes), "limits.frozen_nodes", may_be_empty=True)
+            node_masks = torch.split(mask, nodes)
+        if self.frozen_edges is not None:
+            mask = read_mask(self.frozen_edges, sum(edges), "limits.frozen_edges", of="edge", may_be_empty=True)
+            edge_masks = torch.split(mask, edges)
+        pairs = zip(node_masks, edge_masks, strict=True)
+        return [replace(self, frozen_nodes=of_nodes, frozen_edges=of_edges) for of_nodes, of_edges in pairs]
 
     def to(self, device: torch.device) -> Limits:
         """The same limits on a device."""

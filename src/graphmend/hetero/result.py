@@ -54,6 +54,20 @@ class HeteroAdaptation:
     filled: HeteroPatch | None = None
 
     @property
+    def decision(self) -> str:
+        """``"applied"``, ``"partly applied"`` or ``"left alone"``."""
+        if self.verdict is not None:
+            return self.verdict.decision
+        return LEFT_ALONE if self.patch.is_empty else APPLIED
+
+    @property
+    def sentence(self) -> str:
+        """Why, or what was changed, in a few words."""
+        if self.verdict is not None:
+            return _reason(self.verdict)
+        return self.reason or self.patch.summary()
+
+    @property
     def predictions(self) -> Tensor:
         """The predicted class of each node of the predicted type."""
         return predictions(self.logits)

@@ -97,7 +97,7 @@ class Results(Sequence[Adaptation | Failure]):
     @property
     def mended(self) -> list[Adaptation]:
         """The results of the graphs that did not fail, those that were left alone among them."""
-        return [entry for entry in self if isinstance(entry, Adaptation)]
+        return [entry for entry in self if not isinstance(entry, Failure)]
 
     @property
     def failures(self) -> list[Failure]:

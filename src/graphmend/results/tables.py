@@ -91,7 +91,7 @@ def graph_columns(results: Results) -> dict[str, list[Any]]:
     model would have to run once more to count them.
     """
     numbers = [_graph_numbers(entry) for entry in results.mended]
-    names = list(numbers[0]) if numbers else []
+    names = dict.fromkeys(name for row in numbers for name in row)
     of_mended = iter(numbers)
     rows = [{} if entry.decision == "failed" else next(of_mended) for entry in results]
     texts: dict[str, list[Any]] = {
@@ -103,7 +103,16 @@ def graph_columns(results: Results) -> dict[str, list[Any]]:
 
 
 def _graph_numbers(result: Adaptation) -> dict[str, float]:
-    patch, changed = result.patch, result.predictions_changed
+    patch: Any = result.patch
+    if not hasattr(patch, "num_added"):  # of a graph with several types of nodes, from which edges only go
+        return {
+            "predictions_changed": result.changed.numel(),
+            "missing_values_filled": result.values_filled,
+            "feature_rows_changed": patch.num_rows,
+            "edge_entries_removed": patch.num_removed,
+            "seconds": result.seconds,
+        }
+    changed = result.predictions_changed
     return {
         "nodes": patch.nodes,
         "edges": patch.edges,
