@@ -77,8 +77,8 @@ def parts_of(kind: str, content: bytes) -> Parts:
     metadata = _metadata(content)
     metadata.pop("checksum", None)
     if kind == "model":
-        return Parts(load(content), {**metadata, "config": json.loads(metadata["config"])})
-    return Parts(load(content), json.loads(metadata["graphmend"]))
+        return Parts(dict(sorted(load(content).items())), {**metadata, "config": json.loads(metadata["config"])})
+    return Parts(dict(sorted(load(content).items())), json.loads(metadata["graphmend"]))
 
 
 def sealed(kind: str, parts: Parts, seal: bool = True) -> bytes:
