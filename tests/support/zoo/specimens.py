@@ -194,6 +194,7 @@ SPECIMENS: dict[str, Specimen] = {
     "Cluster-GCN": Specimen(two(pyg.ClusterGCNConv), edges=False),
     "GraphSAINT": Specimen(nodes.SAINT),
     "FiLM": Specimen(two(pyg.FiLMConv), edges=False),
+    "PMLP": Specimen(lambda: pyg.PMLP(IN, 16, CLASSES, num_layers=2), edges=False),
     "Dir-GNN": Specimen(directional),
     "Antisymmetric network": Specimen(antisymmetric),
     "EGC": Specimen(two(pyg.EGConv, num_heads=4), edges=False),
@@ -218,9 +219,6 @@ SPECIMENS: dict[str, Specimen] = {
     "HGT": Specimen(lambda: others.HGT(others.two_kinds(planted(0))), **_HETERO),
     "GraphSAGE through `to_hetero`": Specimen(lambda: others.converted(others.two_kinds(planted(0))), **_HETERO),
     # what is refused, with a sentence
-    "PMLP": Specimen(
-        lambda: pyg.PMLP(IN, 16, CLASSES, num_layers=2), refused="it multiplies with the weights of its layers"
-    ),
     "RGCN of entities without features": Specimen(
         nodes.EntityRGCN, graphs.edge_type, with_("edge_index", "edge_type"), refused="it reads no features"
     ),
