@@ -66,7 +66,7 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
     require(kind in FORMATS, f"{path} has an unknown ending {kind!r}; give a .npz or a .pt file")
     data = Data()
     for name, value in FORMATS[kind].read(path).items():
-        _check_name(path, name)
+        check_name(path, name)
         data[name] = _node_count(path, value) if name == "num_nodes" else value
     try:
         data = with_edge_index(data)
@@ -92,7 +92,7 @@ def save_graph(path: str | Path, data: Data) -> None:
     form = choose("ending of a graph file", path.suffix.lower(), FORMATS)
     attributes = {name: _as_stored(value) for name, value in data.to_dict().items()}
     for name in attributes:
-        _check_name(path, name)
+        check_name(path, name)
     left_out = [name for name, value in attributes.items() if not form.can_hold(value)]
     for name in ("x", "edge_index"):
         kind = getattr(attributes.get(name), "dtype", type(attributes.get(name)).__name__)
@@ -102,7 +102,8 @@ def save_graph(path: str | Path, data: Data) -> None:
         _LOG.warning("%s cannot hold these attributes of the graph, which are left out: %s", path, ", ".join(left_out))
 
 
-def _check_name(path: Path, name: str) -> None:
+def check_name(path: Path, name: str) -> None:
+    """Raise unless an attribute of a graph may have a name."""
     is_free = name != "" and name.isprintable() and not name.startswith("_") and name not in _OF_PYG
     require(is_free, f"{path}: an attribute cannot have the name {name[:40]!r}, which PyG needs itself; rename it")
 
