@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import InnerProductDecoder
 
 from graphmend.errors import require
 from graphmend.files.digest import model_digest
 from graphmend.model import FrozenGNN
 from graphmend.model.call import Output
+from graphmend.model.restore import frozen_model, untouched_rng
 
 __all__ = ["Rerun"]
 
@@ -51,11 +54,16 @@ class Rerun:
         """For a model as it is now, and features of the type and on the device of ``x``."""
         return cls(model, model_digest(model), x.dtype, x.device, embedding, seed, mode, output)
 
-    def logits(self, data: Data) -> Tensor:
-        """The output of the caller's model on a graph; the model is left as it was."""
+    def logits(self, data: Data, weights_count: bool = False) -> Tensor:
+        """The output of the caller's model on a graph; the model is left as it was.
+
+        Args:
+            data: The graph.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
+        """
         data = self._converted(data)
         with self._frozen(self.model, data) as frozen, torch.no_grad():
-            return frozen.predict(data)
+            return frozen.predict(data, weights_count=weights_count)
 
     def embedding_of(self, data: Data, model: nn.Module, weights_count: bool = False) -> Tensor:
         """Z of the caller's model, or of an adapter's copy of it, on a graph; the model is left as it was.
@@ -68,6 +76,25 @@ class Rerun:
         data = self._converted(data)
         with self._frozen(model, data) as frozen, torch.no_grad(), frozen.on(data, weights_count=weights_count):
             return frozen.embed(data.x, data.edge_index)
+
+    def pair_scores(self, model: nn.Module, z: Tensor, pairs: Tensor) -> Tensor:
+        """How the model scores pairs of nodes: by its own ``decode``, or by the dot product of their embeddings.
+
+        PyG's ``InnerProductDecoder`` is that dot product in a sigmoid, of which large ones all become 1.
+        """
+        pairs = pairs.to(z.device)
+        decode = getattr(getattr(model, "_orig_mod", model), "decode", None)
+        own = callable(decode) and not isinstance(getattr(model, "decoder", None), InnerProductDecoder)
+        if not own or decode is None:
+            source, target = z.detach().double()[pairs]
+            products: Tensor = (source * target).sum(1)
+            return products
+        with untouched_rng(self.seed), frozen_model(model), torch.no_grad():
+            scores: Any = decode(z, pairs)
+        fits = isinstance(scores, Tensor) and scores.numel() == pairs.size(1)
+        require(fits, f"the model's decode must return one score for each of the {pairs.size(1)} pairs; wrap it")
+        flat: Tensor = scores.reshape(-1)
+        return flat
 
     def _frozen(self, model: nn.Module, data: Data) -> FrozenGNN:
         same = model is not self.model or model_digest(model) == self.digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,13 @@ from graphmend.cli.common import (
     Factory,
     JsonFlag,
     Model,
+    Output,
     Quiet,
     Seed,
     Verbose,
     Weights,
     check_no_clash,
+    part_of_output,
     reported,
 )
 from graphmend.cli.console import PlainConsole, log_to_stderr
@@ -45,6 +47,7 @@ def card(
         ),
     ] = None,
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.", metavar="NAME")] = None,
+    output: Output = None,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -65,7 +68,8 @@ def card(
     graphmend card --factory my.models:build --weights w.safetensors --graph train.npz
     ```
     """
-    from graphmend.cards import card as make_card
+    from graphmend import card as make_card
+    from graphmend.cards import SourceCard
     from graphmend.cli.card_files import card_beside, card_facts
     from graphmend.cli.models import device_of, for_model, load_any_model
     from graphmend.files.files import check_target
@@ -86,10 +90,12 @@ def card(
         graphs = lab("data").load(dataset, seed=seed, data_dir=data_dir).train
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
-    made = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
+    complete = [for_model(data, net, where) for data in graphs]
+    made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output))
     made.save(target)
     if json_:
-        facts = {"card": str(target), **card_facts(made), "provenance": provenance(where, seed=seed)}
+        of_card = card_facts(made) if isinstance(made, SourceCard) else made.facts()
+        facts = {"card": str(target), **of_card, "provenance": provenance(where, seed=seed)}
         typer.echo(json.dumps(facts))
     elif not quiet:
         PlainConsole().print(f"{made.summary()}\nwritten to {target}", soft_wrap=True)

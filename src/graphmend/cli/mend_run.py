@@ -21,6 +21,7 @@ from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_car
 from graphmend.cli.common import check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend import GATE
+from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
     answers_digest,
     answers_in,
@@ -39,6 +40,7 @@ from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
 from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
 from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.files.hetero_graphs import is_hetero_file
 from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.edits import edge_attributes
@@ -72,6 +74,7 @@ class Request:
     adapter: str
     given: dict[str, Any]
     limits: dict[str, Any]
+    output: str | int | None
     mode: str
     seed: int
     device: str
@@ -261,7 +264,10 @@ def run_mend(request: Request) -> None:
     net = load_any_model(request.model, factory=request.factory, weights=request.weights).to(where)
     adapter_with(request.adapter, chosen, {})  # complain before any graph is read
     with unchanged(net):
-        _run(request, net, chosen, answers, workers, where)
+        if any(map(is_hetero_file, request.graphs)):
+            mend_hetero_files(request, net, adapter_with(request.adapter, chosen, {}), where)
+        else:
+            _run(request, net, chosen, answers, workers, where)
 
 
 def _run(
@@ -280,6 +286,7 @@ def _run(
             "adapter": request.adapter,
             **chosen,
             **request.limits,
+            "output": request.output,
             "seed": request.seed,
             "mode": request.mode,
             "card": card.digest,
@@ -302,7 +309,12 @@ def _run(
         device=where,
         adapter=request.adapter,
         settings=chosen,
-        call={"seed": request.seed, "mode": request.mode, "progress": shown and len(left) == 1},
+        call={
+            "output": request.output,
+            "seed": request.seed,
+            "mode": request.mode,
+            "progress": shown and len(left) == 1,
+        },
         card=card,
         questions=request.questions,
         answers=answers,
@@ -388,7 +400,7 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
         wanted = "--card" if request.card is not None else "--no-card"
         single = request.card is None and not request.no_card
         require(single, f"--source makes a card on the way; leave out {wanted}")
-        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"))
+        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"), request.output)
         return Card(made, f"source card made from {', '.join(map(str, request.sources))}")
     return find_card(request.checkpoint, request.card, request.no_card)
 
@@ -443,7 +455,7 @@ def _check_labels(
     if label_mask is None and job.tested is None and answers is None:
         return
     filled = Needs("a plain prediction", fills_missing=True)
-    with prepare(net, data, filled, limits=job.limits, card=card.card) as case, torch.no_grad():
+    with prepare(net, data, filled, limits=job.limits, card=card.card, output=request.output) as case, torch.no_grad():
         logits = case.require_frozen().predict(case.data)
     if label_mask is not None:
         scores_of(logits, data, job.arrays["label_mask"], label_mask, path)

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from graphmend.errors import GraphMendError, require, whole_number
 from graphmend.files.array_graphs import TYPES
 from graphmend.files.files import Array, check_folder, first_line, path_of, read_json, within, write_text
+from graphmend.graph.mapped import MappedGraph
 
 __all__ = [
     "NOTE",
-    "MappedGraph",
     "checksum",
     "create_array",
     "is_graph_folder",
@@ -37,45 +36,6 @@ __all__ = [
 FORMAT = "graphmend-folder-1"
 NOTE = "graph.json"
 _CHUNK = 1 << 24  # bytes of a file that are read at a time
-
-
-class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types are not looked at
-    """A graph whose arrays are mapped from a folder; in every other respect a PyG ``Data``.
-
-    Copies know the folder, too. What belongs to the edges of the folder holds for a copy only as long as it has them.
-    """
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the arrays lie."""
-        return self.__dict__.get("_folder")
-
-    @property
-    def shards(self) -> int | None:
-        """In how many shards a model runs; ``None`` if the free memory decides."""
-        return self.__dict__.get("_shards")
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether every edge of the folder is there in both directions."""
-        return bool(self.__dict__.get("_symmetric", False))
-
-    def offsets(self) -> Tensor:
-        """Where the edges of each target begin in ``edge_index``, and where the last ones end."""
-        own, offsets = self.__dict__.get("_edges"), self.__dict__.get("_offsets")
-        if offsets is not None and own == _place(self.edge_index):
-            return offsets  # type: ignore[no-any-return]
-        target = self.edge_index[1]
-        if bool((target[1:] < target[:-1]).any()):
-            raise GraphMendError("the edges of a mapped graph are no longer sorted by target; pack the graph again")
-        numbers = torch.arange(self.x.size(0) + 1)
-        offsets = torch.searchsorted(target.contiguous(), numbers)
-        self.__dict__["_edges"], self.__dict__["_offsets"] = _place(self.edge_index), offsets
-        return offsets
-
-
-def _place(edge_index: Tensor) -> tuple[int, tuple[int, ...]]:
-    return edge_index.data_ptr(), tuple(edge_index.shape)
 
 
 def is_graph_folder(path: Any) -> bool:
@@ -115,14 +75,7 @@ def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = No
     nodes, edges = data.x.size(0), data.edge_index.size(1)
     fits = offsets.numel() == nodes + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == edges
     require(fits, f"{folder}: offsets.npy does not fit {nodes} nodes and {edges} edges; {remedy}")
-    known = {
-        "_folder": folder,
-        "_offsets": offsets,
-        "_edges": _place(data.edge_index),
-        "_symmetric": note.get("symmetric") is True,
-        "_shards": number,
-    }
-    data.__dict__.update(known)
+    data.mapped_from(folder, offsets, symmetric=note.get("symmetric") is True, shards=number)
     return data
 
 
