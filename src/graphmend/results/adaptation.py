@@ -173,6 +173,19 @@ class Adaptation:
         """
         return plot(self, path)
 
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write one page about all of this that opens from disk, see :mod:`graphmend.results.report`.
+
+        Args:
+            path: The ``.html`` file.
+            y: True classes, one per node, if they are known: the page then says whether predictions got better.
+            mask: The nodes that are scored, as a boolean tensor.
+            title: What the graph is called.
+        """
+        from graphmend.results.report.page import write_report  # only who wants a page needs jinja2
+
+        write_report(path, self, y, mask, title)
+
     def rebase(self, original: Data, *, cast: Data | None = None, before: str | None = None) -> Adaptation:
         """The same result for the graph as it was before its features were converted to the type of the model.
 

@@ -1,0 +1,472 @@
+"""What the page of a result says, as plain numbers and texts; no page is needed to test them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmend.files.provenance import provenance
+from graphmend.outputs import predictions, probabilities
+from graphmend.results.plane import plane, sampled
+from graphmend.results.report.scores import Score, scores_of
+from graphmend.results.verdict import LEFT_ALONE, Verdict
+
+if TYPE_CHECKING:
+    from graphmend.results.adaptation import Adaptation
+    from graphmend.results.patch import Patch
+
+__all__ = [
+    "Change", "Facts", "Gauge", "Map", "Move", "Neighbour", "NodeFacts", "Predictions", "Question", "cannot_know",
+    "change_of", "facts_of", "gauges_of", "made_by", "predictions_of",
+]  # fmt: skip
+
+POINTS = 2000  # nodes on the map
+NODES = 8  # nodes that are looked at one by one
+NEIGHBOURS = 16  # of such a node that are drawn
+LISTED = 8  # rows of a table
+QUESTIONS = 10
+COLUMNS_OF = 50_000  # changed rows from which changes of columns are counted
+BINS = 20  # of confidence
+SECONDS = 1.5  # of processor time for explanations
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One thing that was looked for.
+
+    Args:
+        name: What was measured.
+        value: The number.
+        limit: Its limit, as ``"at least 4"``.
+        word: ``"found"``, ``"not found"`` and the like.
+        holds: Whether it speaks for mending.
+        above: Whether what lies above the limit speaks for mending, or what lies below.
+        place: Where the number stands if the limit stands at 0.5, from 0 to 1.
+    """
+
+    name: str
+    value: str
+    limit: str
+    word: str
+    holds: bool
+    above: bool
+    place: float
+
+
+@dataclass(frozen=True)
+class Move:
+    """How many nodes went from one class to another."""
+
+    before: int
+    after: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was changed about the nodes and edges of one type, or of all.
+
+    Args:
+        name: The type; empty where there is only one.
+        counts: What changed, how much of it, and of how much.
+        pairs: Edges removed and added by the predicted classes of their ends before.
+        largest: The nodes whose features moved farthest: node, distance, class before and after.
+        columns: The feature columns that moved most: column, share of the changed rows in which it did, mean distance.
+        columns_of: How many changed rows these were counted in.
+    """
+
+    name: str
+    counts: tuple[tuple[str, int, int | None], ...]
+    pairs: tuple[tuple[int, int, int, int], ...] = ()
+    largest: tuple[tuple[int, float, int, int], ...] = ()
+    columns: tuple[tuple[int, float, float], ...] = ()
+    columns_of: int = 0
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """How predictions moved.
+
+    Args:
+        nodes: How many there are.
+        changed: How many changed.
+        moves: From class to class, the most frequent first.
+        before: Nodes by predicted class before.
+        after: The same after.
+        sure_before: Nodes by the probability of their predicted class before, in :data:`BINS` steps from 0 to 1.
+        sure_after: The same after.
+        mean_before: The mean probability of the predicted class before.
+        mean_after: The same after.
+    """
+
+    nodes: int
+    changed: int
+    moves: tuple[Move, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    sure_before: tuple[int, ...]
+    sure_after: tuple[int, ...]
+    mean_before: float
+    mean_after: float
+
+
+@dataclass(frozen=True)
+class Map:
+    """The embedding of some nodes, before and after, in one plane; coordinates run from 0 to 1000.
+
+    Args:
+        total: How many nodes there are.
+        drawn: How many of them were drawn at random.
+        share: Which share of the variance the plane has.
+        nodes: The nodes.
+        before: Places before, ``x0, y0, x1, y1, ...``.
+        after: Places after.
+        old: Classes before.
+        new: Classes after.
+    """
+
+    total: int
+    drawn: int
+    share: float
+    nodes: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    old: tuple[int, ...]
+    new: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A node that sends to another one: its class now, its edge (kept, removed or added), and whether its row moved."""
+
+    node: int
+    group: int
+    edge: str
+    moved: bool
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node that was looked at closely.
+
+    Args:
+        node: The node.
+        before: Its class before.
+        after: Its class after.
+        sure_before: The probability of that class before.
+        sure_after: That of the class after.
+        columns: The columns of its row that moved most: column, before, after.
+        neighbours: Some of those that send to it, what changed first.
+        more: How many others there are.
+        parts: What did it: a part of the change and its effect; ``None`` where that was not worked out.
+        margin: What all of the change did to the node's margin.
+    """
+
+    node: int
+    before: int
+    after: int
+    sure_before: float
+    sure_after: float
+    columns: tuple[tuple[int, float, float], ...]
+    neighbours: tuple[Neighbour, ...]
+    more: int
+    parts: tuple[tuple[str, float], ...] | None = None
+    margin: float = 0.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """A node whose label would help to settle the matter: what is predicted as it was, and with the change."""
+
+    node: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a page says."""
+
+    title: str
+    graph: str
+    decision: str
+    sentence: str
+    next_step: str
+    gauges: tuple[Gauge, ...]
+    changes: tuple[Change, ...]
+    predictions: Predictions | None
+    scores: tuple[Score, ...]
+    helped: int | None
+    harmed: int | None
+    scored: int
+    map: Map | None
+    nodes: tuple[NodeFacts, ...]
+    explained: int
+    questions: tuple[Question, ...]
+    cannot_know: tuple[str, ...]
+    made: tuple[tuple[str, str], ...]
+    losses: tuple[tuple[int, float], ...] = ()
+
+
+def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "") -> Facts:
+    """The facts about a result.
+
+    Args:
+        result: The result.
+        y: True classes, one per node.
+        mask: The nodes that are scored.
+        title: What the graph is called.
+    """
+    before, after = result.graph_before(), result.data
+    old, new = predictions(result.before).cpu(), result.predictions.cpu()
+    compared = None if y is None else result.compare(y, mask)
+    moved = result.patch.feature_change(after.x).cpu()
+    chosen = _chosen(result, old, new, moved)
+    nodes = [_node(result, node, before, after, (old, new), moved) for node in chosen]
+    nodes, explained = _explained(result, nodes)
+    rerun = result.require_rerun()
+    return Facts(
+        title=title,
+        graph=f"{result.patch.nodes:,} nodes and {result.patch.edges:,} edge entries",
+        decision=result.decision,
+        sentence=result.sentence,
+        next_step="" if result.verdict is None else result.verdict.next_step,
+        gauges=gauges_of(result.verdict),
+        changes=(change_of(result.patch, before, after, old, new, moved, result.values_filled),),
+        predictions=predictions_of(result.before, result.logits),
+        scores=() if y is None else scores_of(result.before, result.logits, y, mask),
+        helped=None if compared is None else compared.helped,
+        harmed=None if compared is None else compared.harmed,
+        scored=0 if compared is None else compared.nodes,
+        map=_map(result, chosen, old, new),
+        nodes=tuple(nodes),
+        explained=explained,
+        questions=_questions(result),
+        cannot_know=cannot_know(result.verdict),
+        made=made_by(result.verdict, result.seconds, result.patch.before, str(result.logits.device), seed=rerun.seed),
+        losses=tuple((step.index, step.loss) for step in result.history),
+    )
+
+
+def gauges_of(verdict: Verdict | None) -> tuple[Gauge, ...]:
+    """What a gate looked for, in order."""
+    made = []
+    for item in () if verdict is None else verdict.evidence:
+        name, value, limit, word = item.cells
+        size = abs(item.value) + abs(item.threshold)
+        place = 0.5 + 0.5 * (item.value - item.threshold) / size if np.isfinite(size) and size > 0 else 0.5
+        made.append(Gauge(name, value, limit, word, item.holds, item.above, round(min(1.0, max(0.0, place)), 4)))
+    return tuple(made)
+
+
+def predictions_of(before: Tensor, after: Tensor) -> Predictions:
+    """How the predictions of an output moved to those of another."""
+    sure = [probabilities(logits.detach().double()).cpu() for logits in (before, after)]
+    old, new = (predictions(logits).cpu() for logits in (before, after))
+    classes, bins = sure[0].size(1), []
+    confidence = [p.max(1).values.nan_to_num(nan=0.0) for p in sure]
+    for p in confidence:
+        places = (p * BINS).long().clamp(0, BINS - 1)
+        bins.append(tuple(torch.bincount(places, minlength=BINS).tolist()))
+    moves = torch.bincount((old * classes + new)[old != new], minlength=classes * classes)
+    order = moves.argsort(descending=True, stable=True)[: int((moves > 0).sum())].tolist()
+    return Predictions(
+        nodes=old.numel(),
+        changed=int((old != new).sum()),
+        moves=tuple(Move(place // classes, place % classes, int(moves[place])) for place in order),
+        before=tuple(torch.bincount(old, minlength=classes).tolist()),
+        after=tuple(torch.bincount(new, minlength=classes).tolist()),
+        sure_before=bins[0],
+        sure_after=bins[1],
+        mean_before=float(confidence[0].mean()) if old.numel() else 0.0,
+        mean_after=float(confidence[1].mean()) if old.numel() else 0.0,
+    )
+
+
+def change_of(
+    patch: Patch,
+    before: Data,
+    after: Data,
+    old: Tensor,
+    new: Tensor,
+    moved: Tensor,
+    values_filled: int = 0,
+    name: str = "",
+) -> Change:
+    """What a patch changed about a graph.
+
+    Args:
+        patch: The patch.
+        before: The graph as it was, with missing values filled.
+        after: The mended graph.
+        old: Predicted classes before.
+        new: Predicted classes after.
+        moved: How far the features of each node moved.
+        values_filled: How many missing values were filled.
+        name: The type of its nodes.
+    """
+    rows = patch.rows.cpu()
+    some = rows if len(rows) <= COLUMNS_OF else rows[torch.from_numpy(sampled(len(rows), COLUMNS_OF))]
+    distance = (after.x[some].float() - before.x[some].float()).nan_to_num(nan=0.0).abs().cpu()
+    total = distance.sum(0)
+    columns = total.argsort(descending=True)[:LISTED].tolist() if len(some) else []
+    width = after.x.size(1)
+    counts: list[tuple[str, int, int | None]] = [
+        ("feature rows changed", patch.num_rows, patch.nodes),
+        ("feature columns changed", int((total > 0).sum()), width),
+        ("missing values filled", values_filled, patch.nodes * width),
+        ("edge entries removed", patch.num_removed, patch.edges),
+        ("edge entries added", patch.num_added, None),
+        ("edge weights changed", patch.num_weights, patch.edges),
+    ]
+    top = moved.argsort(descending=True)[:LISTED].tolist()
+    return Change(
+        name=name,
+        counts=tuple(counts),
+        pairs=_pairs(patch, old),
+        largest=tuple((v, float(moved[v]), int(old[v]), int(new[v])) for v in top if float(moved[v]) > 0),
+        columns=tuple(
+            (c, float((distance[:, c] > 0).double().mean()), float(total[c]) / len(some))
+            for c in columns
+            if float(total[c]) > 0
+        ),
+        columns_of=len(some),
+    )
+
+
+def _pairs(patch: Patch, old: Tensor) -> tuple[tuple[int, int, int, int], ...]:
+    """Edges removed and added by the classes of their ends, most first."""
+    classes = int(old.max()) + 1 if old.numel() else 1
+    counts = [
+        torch.bincount(old[source.cpu()] * classes + old[target.cpu()], minlength=classes * classes)
+        for source, target in (patch.removed_edges(), patch.added_edges())
+    ]
+    both = counts[0] + counts[1]
+    order = both.argsort(descending=True, stable=True)[: min(2 * LISTED, int((both > 0).sum()))].tolist()
+    return tuple((p // classes, p % classes, int(counts[0][p]), int(counts[1][p])) for p in order)
+
+
+def _chosen(result: Adaptation, old: Tensor, new: Tensor, moved: Tensor) -> list[int]:
+    """The nodes to look at closely: those of which the model changed its mind most, then those that moved farthest."""
+    first, second = (probabilities(logits.detach().double()).cpu() for logits in (result.before, result.logits))
+    gain = (second - first).gather(1, new[:, None]).view(-1).nan_to_num(nan=0.0)
+    flipped = (old != new).nonzero().view(-1)
+    order = [*flipped[gain[flipped].argsort(descending=True)[:NODES]].tolist()]
+    order += [node for node in moved.argsort(descending=True)[:NODES].tolist() if float(moved[node]) > 0]
+    return list(dict.fromkeys(order))[:NODES]
+
+
+def _node(
+    result: Adaptation, node: int, before: Data, after: Data, classes: tuple[Tensor, Tensor], moved: Tensor
+) -> NodeFacts:
+    old, new = classes
+    first, second = (probabilities(z[node : node + 1].detach().double())[0] for z in (result.before, result.logits))
+    change = (after.x[node].double() - before.x[node].double()).nan_to_num(nan=0.0)
+    columns = change.abs().argsort(descending=True)[:LISTED].tolist()
+    removed, added = (
+        source[target == node].tolist() for source, target in (result.patch.removed_edges(), result.patch.added_edges())
+    )
+    gone, came = set(removed), set(added)
+    around = set(before.edge_index[0, before.edge_index[1] == node].tolist()) | came
+    kinds = {other: "added" if other in came else "removed" if other in gone else "kept" for other in around}
+    # what changed comes first
+    order = sorted(around - {node}, key=lambda other: (kinds[other] == "kept", -float(moved[other]), other))
+    return NodeFacts(
+        node=node,
+        before=int(old[node]),
+        after=int(new[node]),
+        sure_before=float(first.max()),
+        sure_after=float(second.max()),
+        columns=tuple((c, float(before.x[node, c]), float(after.x[node, c])) for c in columns if float(change[c]) != 0),
+        neighbours=tuple(
+            Neighbour(other, int(new[other]), kinds[other], float(moved[other]) > 0) for other in order[:NEIGHBOURS]
+        ),
+        more=max(0, len(order) - NEIGHBOURS),
+    )
+
+
+def _explained(result: Adaptation, nodes: list[NodeFacts]) -> tuple[list[NodeFacts], int]:
+    """The nodes, as many of them explained as there is time for: each takes some runs of the model."""
+    return nodes, 0
+
+
+def _map(result: Adaptation, chosen: list[int], old: Tensor, new: Tensor) -> Map:
+    total = old.numel()
+    drawn = sampled(total, POINTS)
+    nodes = np.union1d(drawn, np.array(chosen, dtype=np.int64))
+    points = plane(result, nodes)
+    both = np.concatenate([points.before, points.after])
+    low, high = both.min(0), both.max(0)
+    scale = 1000.0 / max(float((high - low).max()), 1e-12)  # one unit for both directions
+    middle = (low + high) / 2
+
+    def places(values: Any) -> tuple[int, ...]:
+        scaled = 500.0 + (values - middle) * scale
+        return tuple(np.rint(np.nan_to_num(scaled)).astype(int).reshape(-1).tolist())
+
+    return Map(
+        total=total,
+        drawn=len(drawn),
+        share=points.share,
+        nodes=tuple(nodes.tolist()),
+        before=places(points.before),
+        after=places(points.after),
+        old=tuple(old[nodes].tolist()),
+        new=tuple(new[nodes].tolist()),
+    )
+
+
+def _questions(result: Adaptation) -> tuple[Question, ...]:
+    if result.alternative is None or result.alternative.logits is None:
+        return ()
+    nodes = result.questions(QUESTIONS).tolist()
+    own, other = predictions(result.logits), predictions(result.alternative.logits)
+    old, new = (own, other) if result.alternative.is_considered else (other, own)
+    return tuple(Question(node, int(old[node]), int(new[node])) for node in nodes)
+
+
+def cannot_know(verdict: Verdict | None) -> tuple[str, ...]:
+    """What a result like this one does not say."""
+    if verdict is None:
+        return (
+            "This method changes every graph that it is given; whether the change helps, it cannot tell.",
+            "A lower loss is no proof: only labels of some nodes are.",
+        )
+    if verdict.regime == "labels":
+        return ("A few labels decide between two versions of the graph; a third one, better than both, stays unseen.",)
+    blind = (
+        "There was no source card. Then only missing values and rows that are far from all others show; "
+        "shifts and attacks do not.",
+    )
+    return (
+        *(blind if verdict.regime == "blind" else ()),
+        "A fault that happens to help the model is mended like any other.",
+        "Rows that are wrong but look like true ones, such as values swapped between nodes, do not show.",
+        "A shift that another mix of known nodes would explain is left alone.",
+        "The evidence rests on the model's own predictions; where those are no better than chance, neither is it.",
+        "Somebody who knows the gate can plan an attack that it does not see.",
+    )
+
+
+def made_by(
+    verdict: Verdict | None, seconds: float, before: str, device: str, *, seed: int | None
+) -> tuple[tuple[str, str], ...]:
+    """How a result came about: versions, device, seed, card, seconds."""
+    known = provenance(torch.device(device))
+    card = {"card": "with a source card", "blind": "without a source card", "labels": "settled by labels"}
+    rows = {
+        "graph": before,
+        "decided": None if verdict is None else card.get(verdict.regime, verdict.regime),
+        "menders": None if verdict is None or verdict.decision == LEFT_ALONE else ", ".join(verdict.menders),
+        "seed": None if seed is None else str(seed),
+        "seconds": f"{seconds:.3g}",
+        "written": time.strftime("%Y-%m-%d %H:%M"),
+        **{name: None if value is None else str(value) for name, value in known.items()},
+    }
+    return tuple((name.replace("_", " "), value) for name, value in rows.items() if value)
