@@ -16,58 +16,19 @@ from pathlib import Path
 
 import pytest
 
-import graphmend
+from support.house import FILES, FOR_ALL, ROOT, imports, imports_of, name_of, plan, room_of, rooms_in
 from support.processes import run_python
 
-ROOT = Path(graphmend.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 FRONT_ENDS = ("cli", "lab")
 """What the library does not know: the command line, and the lab, which only the command line opens a door to."""
 
-FOR_ALL = {"contracts", "errors", "outputs", "progress", "version", "wrappers"}
-"""Files in the root that every room may use, and that know no room themselves."""
-
-ROOMS: dict[str, set[str]] = {
-    "engine": set(),
-    "graph": {"engine"},
-    "files": {"engine", "graph"},
-    "workers": {"files"},
-    "model": {"engine", "graph"},
-    "transforms": {"engine", "graph"},
-    "cards": {"engine", "files", "graph", "model", "results"},
-    "surrogates": {"cards", "engine", "graph", "model", "transforms"},
-    "results": {"engine", "files", "graph"},
-    "adapters": {"cards", "engine", "files", "graph", "model", "results", "surrogates", "transforms"},
-    "hetero": {"adapters", "cards", "files", "graph", "model", "results"},
-}
-"""Every room of the library with the rooms that it may know."""
-
-LAB_ROOMS: dict[str, set[str]] = {
-    "backbones": set(),
-    "attacks": set(),
-    "metrics": set(),
-    "data": {"attacks", "metrics"},
-    "training": {"backbones", "data", "metrics"},
-    "demo": {"backbones", "data", "metrics", "training"},
-    "bench": {"attacks", "backbones", "data", "metrics", "training"},
-    "beyond": {"attacks", "backbones", "bench", "data", "metrics", "training"},
-    "studies": {"attacks", "backbones", "bench", "data", "metrics", "training"},
-    "registries": {"attacks", "backbones", "data", "training"},
-    "cli": {"backbones", "bench", "data", "demo", "metrics", "training"},
-}
-"""The same for the lab, whose rooms may know every room of the library besides."""
+STORED: dict[str, dict[str, list[str]]] = json.loads(
+    (Path(__file__).parent.parent / "docs" / "images" / "architecture.json").read_text(encoding="utf-8")
+)
+"""Every room of the product and of the lab with those that it imports, as they are drawn in docs/architecture.md."""
 
 LONGEST = 500  # lines of a module of the product
-
-
-def name_of(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
-
-
-def room_of(file: Path) -> str:
-    """The package a file is in, or its own name if it is in the root."""
-    return file.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def is_library(file: Path) -> bool:
@@ -78,44 +39,6 @@ LIBRARY = [file for file in FILES if is_library(file)]
 PRODUCT = [file for file in FILES if room_of(file) != "lab"]
 LAB = [file for file in FILES if room_of(file) == "lab"]
 in_library = pytest.mark.parametrize("file", LIBRARY, ids=name_of)
-
-
-def imports(tree: ast.AST, module: str, is_package: bool) -> set[str]:
-    """Every module named by an import anywhere in the file, relative ones resolved, functions' bodies included."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = module.split(".") if is_package else module.split(".")[:-1]
-            start = ".".join(base[: len(base) - node.level + 1]) if node.level else ""
-            source = ".".join(part for part in (start, node.module or "") if part)
-            names |= {source, *(f"{source}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
-            "import_module",
-            "__import__",
-        ):
-            names |= {arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
-    return names
-
-
-def imports_of(file: Path, at_run_time: bool = False) -> set[str]:
-    """Everything a file imports; ``at_run_time`` leaves out what only a type checker sees."""
-    tree: ast.AST = ast.parse(file.read_text(encoding="utf-8"))
-    if at_run_time:
-        tree = _WithoutTypeChecking().visit(tree)
-    return imports(tree, name_of(file), file.name == "__init__.py")
-
-
-class _WithoutTypeChecking(ast.NodeTransformer):
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING") else node
-
-
-def rooms_in(names: set[str]) -> set[str]:
-    """The rooms, or files of the root, that some dotted names of this package are in."""
-    existing = {room_of(file) for file in FILES}
-    return {name.split(".")[1] for name in names if name.startswith("graphmend.")} & existing
 
 
 def is_within(name: str, package: str) -> bool:
@@ -141,32 +64,19 @@ def folders_of(home: Path) -> set[str]:
     return {path.name for path in home.iterdir() if path.is_dir() and path.name != "__pycache__"}
 
 
-def test_every_room_is_in_the_table_and_imports_point_one_way() -> None:
-    assert folders_of(ROOT) - set(FRONT_ENDS) | {"transforms"} == set(ROOMS)
-    assert folders_of(ROOT / "lab") | {"registries"} == set(LAB_ROOMS)
-    for rooms in (ROOMS, LAB_ROOMS):
-        order = list(graphlib.TopologicalSorter(rooms).static_order())  # raises if rooms know each other in a circle
-        assert set(order) == set(rooms)
+def test_the_picture_of_the_house_is_that_of_the_source_and_imports_point_one_way() -> None:
+    assert plan() == STORED, "does the new import belong there? If so, run docs/images/architecture.py again"
+    for rooms in STORED.values():
+        list(graphlib.TopologicalSorter(rooms).static_order())  # raises if rooms import each other in a circle
+    assert folders_of(ROOT) - {"lab"} <= set(STORED["product"]) and folders_of(ROOT / "lab") <= set(STORED["lab"])
 
 
 @in_library
-def test_a_room_knows_only_the_rooms_below_it(file: Path) -> None:
-    room, names = room_of(file), imports_of(file, at_run_time=True)
-    if room in ("__init__", "mending"):
-        allowed = {*ROOMS, *FOR_ALL, "mending"}
-    elif room in FOR_ALL:
-        allowed = FOR_ALL
-    else:
-        allowed = ROOMS[room] | FOR_ALL | {room}
-        assert "graphmend" not in names, "not through the front door, which knows every room"
-    assert rooms_in(names) <= allowed
-
-
-@pytest.mark.parametrize("file", LAB, ids=name_of)
-def test_a_room_of_the_lab_knows_only_those_below_it(file: Path) -> None:
-    room = file.relative_to(ROOT / "lab").parts[0].removesuffix(".py")
-    names = {name.split(".")[2] for name in imports_of(file, at_run_time=True) if name.startswith("graphmend.lab.")}
-    assert names & set(LAB_ROOMS) <= LAB_ROOMS.get(room, set()) | {room}
+def test_a_room_uses_no_front_door(file: Path) -> None:
+    """The front door knows every room; what every room may use knows none."""
+    names, room = imports_of(file, at_run_time=True), room_of(file)
+    assert room == "__init__" or "graphmend" not in names
+    assert room not in FOR_ALL or rooms_in(names) <= FOR_ALL
 
 
 @in_library

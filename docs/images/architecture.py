@@ -1,151 +1,151 @@
-"""Draws architecture.png: the rooms of the library with the direction of imports, and the path of one call.
+"""Draws architecture.png from the imports in the source, and stores them as architecture.json.
 
-python docs/images/architecture.py
+    PYTHONPATH=src:tests python docs/images/architecture.py
+
+A test compares the stored imports with the source: if they differ, look whether the new import belongs there, then run
+this again. By hand are only the place and the description of each room; a line that would lead upwards is an error.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+import networkx as nx
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Polygon
 
-FRONT, METHOD, MODEL, DATA, ENGINE, BASE = "#e8eaed", "#fde2c5", "#cfe8e3", "#dfe3f7", "#f9d5d9", "#f4f4f4"
-DARK, SOFT = "#202124", "#5f6368"
+from support.house import FOR_ALL, plan
 
-ROOMS: list[list[tuple[str, str, str]]] = [  # name, what lives there, colour; from top to bottom
-    [
-        ("cli", "command line", FRONT),
-        ("report", "figures", FRONT),
-        ("demo", "the demo", FRONT),
-        ("bench", "tuning, presets", FRONT),
-    ],
-    [("gate", "which mender acts, if any", METHOD), ("training", "ERM, EERM, SR-GNN, ...", DATA)],
-    [("adapters", "GTrans, the menders; their shell", METHOD), ("datasets", "graphs and splits", DATA)],
-    [("results", "history, patch, verdict, plot", METHOD), ("metrics", "scores, statistics, tests", DATA)],
-    [("surrogates", "losses without labels", METHOD), ("nn", "our backbones, checkpoints", MODEL)],
-    [("cards", "what a model saw in training", METHOD), ("transforms", "views, attacks, purifiers", METHOD)],
-    [("frozen", "any model, kept as it was", MODEL), ("io", "files", DATA)],
-    [("graph", "checks, masks, labels, limits, variables", MODEL)],
-    [("engine", "sparse operations, gradients, recording: how it is fast", ENGINE)],
-    [("contracts.py   errors.py   progress.py   version.py", "", BASE)],
-]
-CALL: list[tuple[str, str, str, str]] = [  # step, what happens, room, colour
-    ("check", "graph, limits, seed, mode", "adapters, graph", METHOD),
-    ("freeze", "evaluation mode, no gradients, generators seeded", "frozen", MODEL),
-    ("try out", "what the model can do: once, on a few nodes", "frozen, engine", MODEL),
-    ("engine", "variables X' and p; enough memory?", "graph, engine", ENGINE),
-    ("steps", "loss, gradient, step; features and edges in turn", "adapters, surrogates, engine", ENGINE),
-    ("candidates", "discrete graphs from p, all under the same views", "graph, engine", ENGINE),
-    ("predict", "logits on the best one", "engine", ENGINE),
-    ("patch", "the reversible change, bit for bit", "results", METHOD),
-    ("restore", "model and generators as they were", "frozen", MODEL),
-]
-LEGEND = [  # position, name, colour
-    (0.0, "methods", METHOD),
-    (1.2, "models and graphs", MODEL),
-    (3.2, "data and files", DATA),
-    (4.8, "engine", ENGINE),
-    (5.9, "front ends", FRONT),
-]
+HERE = Path(__file__).parent
+DARK, SOFT, LINE = "#1a1a1a", "#4a4a4a", "#6b6b6b"
+BLUE, ORANGE, WHITE, GREY = "#cfe3f3", "#fbdcb4", "#ffffff", "#ededed"
+WIDTH, HEIGHT, ACROSS, UPWARDS = 1.95, 0.8, 2.1, 1.1  #: of a room, and from one to the next
+
+PRODUCT: dict[str, tuple[float, float, str]] = {  # column, row, what lives there
+    "cli": (2.0, 9, "the command line"),
+    "mending": (0.7, 8, "the one call: mend"),
+    "hetero": (0.4, 7, "graphs of several\ntypes"),
+    "adapters": (1.0, 6, "GTrans, menders,\nthe gate"),
+    "surrogates": (0.5, 5, "losses without\nlabels"),
+    "cards": (1.0, 4, "what a model saw\nin training"),
+    "results": (2.0, 3, "patch, verdict,\nhistory"),
+    "workers": (3.0, 3, "processes, Ray"),
+    "transforms": (0.0, 2, "views, purifiers"),
+    "model": (1.0, 2, "any model, frozen"),
+    "files": (2.0, 2, "graphs and results\non disk"),
+    "graph": (1.0, 1, "checks, limits,\nedits"),
+    "engine": (1.0, 0, "how it is fast"),
+}
+LAB: dict[str, tuple[float, float, str]] = {
+    "cli": (0.0, 4, "demo, train,\ndata, bench"),
+    "studies": (1.0, 4, "single questions"),
+    "registries": (2.0, 4, "every name"),
+    "demo": (0.0, 3, "one minute,\nno downloads"),
+    "bench": (1.0, 3, "the paper's tables\nand figures"),
+    "beyond": (2.0, 3, "how good is\nthe gate?"),
+    "training": (1.0, 2, "ERM, EERM, DANN"),
+    "data": (0.0, 1, "data sets, shifts"),
+    "attacks": (0.0, 0, "PR-BCD and others"),
+    "backbones": (1.0, 0, "our own models"),
+    "metrics": (2.0, 0, "CMD, tests"),
+}
+CALL: list[tuple[str, str, str]] = [  # step, what happens, file
+    ("mend", "the gate, unless an adapter is named", "mending.py"),
+    ("call", "prepare, propose, finish", "adapters/base.py"),
+    ("prepare", "check graph, limits, options and card;\nfill missing values", "adapters/case.py"),
+    ("freeze", "no gradients, evaluation mode, one seed;\nhow the model is wired, tried out once", "model/frozen.py"),
+    ("propose", "the gate: see the graph through the model,\ncompare it with the card, ask the menders", "adapters/gate/"),
+    ("or propose", "GTrans: steps down a loss by the engine,\nthen the best of several discrete graphs", "adapters/gtrans.py"),
+    ("finish", "one patch, the logits on the mended graph,\none Adaptation", "adapters/case.py"),
+    ("restore", "model and random generators as they were,\nalso after an error", "model/restore.py"),
+]  # fmt: skip
 
 
-def check_rooms() -> None:
-    """Raise unless the picture has the rooms of the table in architecture.md, and imports point where it says."""
-    page = (Path(__file__).parent.parent / "architecture.md").read_text(encoding="utf-8")
-    places = {name: (row, column) for row, rooms in enumerate(ROOMS[:-1]) for column, (name, *_) in enumerate(rooms)}
-    above: list[str] = []
-    for room, cell in re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", page.split("## Five contracts")[0], re.MULTILINE):
-        for other in above if cell == "all rooms above" else re.findall(r"`(\w+)`", cell):
-            is_front = places[room][0] == places[other][0] == 0
-            assert places[room][0] < places[other][0] or (is_front and places[room] < places[other]), (room, other)
-        above.append(room)
-    assert sorted(above) == sorted(places)
+def lines(rooms: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """The imports that no chain of others implies."""
+    graph = nx.DiGraph([(room, other) for room, others in rooms.items() for other in others])
+    return sorted(nx.transitive_reduction(graph).edges)
 
 
 def box(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> None:
-    """A rounded box."""
+    """A rounded box with its lower left corner at (x, y)."""
     style = "round,pad=0,rounding_size=0.07"
-    axes.add_patch(
-        FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor=SOFT, linewidth=0.8)
-    )
+    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor=SOFT, linewidth=1))
 
 
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], width: float = 1.0) -> None:
-    """An arrow from start to end."""
-    head = FancyArrowPatch(
-        start, end, arrowstyle="-|>", mutation_scale=11, color=SOFT, linewidth=width, shrinkA=0, shrinkB=0
-    )
-    axes.add_patch(head)
+def draw_house(
+    axes: Axes, left: float, rooms: dict[str, list[str]], places: dict[str, tuple[float, float, str]], title: str, colour: str
+) -> None:  # fmt: skip
+    """A house with a roof, its rooms, and lines from each room down to those that it imports."""
+    if set(rooms) != set(places):
+        raise ValueError(f"give these rooms a place, or take it away: {set(rooms) ^ set(places)}")
+    columns, rows = (max(place[k] for place in places.values()) for k in (0, 1))
+    right, top = left + columns * ACROSS + WIDTH + 0.5, rows * UPWARDS + HEIGHT + 0.25
+    wall = [(left, -0.25), (left, top), ((left + right) / 2, top + 1.1), (right, top), (right, -0.25)]
+    axes.add_patch(Polygon(wall, closed=True, facecolor="#fafafa", edgecolor=DARK, linewidth=1.6, zorder=0))
+    axes.text((left + right) / 2, top + 0.15, title, ha="center", va="center", fontsize=13, weight="bold", color=DARK)
+    corners = {room: (left + 0.25 + column * ACROSS, row * UPWARDS) for room, (column, row, _) in places.items()}
+    for room, other in lines(rooms):
+        (x, y), (other_x, other_y) = corners[room], corners[other]
+        if y <= other_y:
+            raise ValueError(f"{room} imports {other}, so it must have a place above it")
+        ends = ((x + WIDTH / 2, y), (other_x + WIDTH / 2, other_y + HEIGHT))
+        arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", ends[1], ends[0], arrowprops=arrow, zorder=1)
+    for room, (x, y) in corners.items():
+        box(axes, x, y, WIDTH, HEIGHT, colour)
+        text = places[room][2]
+        lift = 0.22 if "\n" in text else 0.13
+        name = "mending.py" if room == "mending" else f"{room}.py" if room in ("transforms", "registries") else room
+        axes.text(x + WIDTH / 2, y + HEIGHT / 2 + lift, name, ha="center", va="center", fontsize=10.5, weight="bold", color=DARK)  # fmt: skip
+        axes.text(x + WIDTH / 2, y + HEIGHT / 2 - 0.13, text, ha="center", va="center", fontsize=8.5, color=SOFT, linespacing=1.0)  # fmt: skip
 
 
-def draw_rooms(axes: Axes) -> None:
-    """One band per row; every room imports from the bands below it, a front end also from those to its right."""
-    left, right, height, gap, top = 0.75, 7.75, 0.6, 0.135, 8.55
-    axes.text(left, top + 0.45, "Rooms: imports follow the arrows", fontsize=12, weight="bold", color=DARK)
-    for row, rooms in enumerate(ROOMS):
-        y = top - row * (height + gap) - height + 0.2
-        width = (right - left - 0.15 * (len(rooms) - 1)) / len(rooms)
-        for column, (name, about, colour) in enumerate(rooms):
-            x = left + column * (width + 0.15)
-            box(axes, x, y, width, height, colour)
-            if column > 0 and colour == FRONT:
-                arrow(axes, (x - 0.15, y + height / 2), (x, y + height / 2))
-            middle = x + width / 2
-            if about:
-                axes.text(middle, y + 0.4, name, ha="center", va="center", fontsize=11, weight="bold", color=DARK)
-                axes.text(middle, y + 0.16, about, ha="center", va="center", fontsize=8.5, color=SOFT)
-            else:
-                axes.text(middle, y + height / 2, name, ha="center", va="center", fontsize=10, color=DARK)
-    bottom = top - len(ROOMS) * (height + gap) + gap + 0.2
-    for x, name, colour in LEGEND:
-        box(axes, left + x, bottom - 0.42, 0.2, 0.2, colour)
-        axes.text(left + x + 0.28, bottom - 0.32, name, va="center", fontsize=9, color=SOFT)
-    arrow(axes, (0.4, top + 0.15), (0.4, bottom), 1.6)
-    axes.text(
-        0.18, (top + bottom) / 2 + 0.15, "imports", rotation=90, ha="center", va="center", fontsize=10, color=SOFT
-    )
-
-
-def draw_call(axes: Axes) -> None:
+def draw_call(axes: Axes, left: float, top: float) -> None:
     """The steps of one call, from top to bottom."""
-    left, width, height, gap, top = 8.75, 6.2, 0.6, 0.215, 8.55
-    axes.text(
-        left, top + 0.45, "The path of one call: mend(model, data, GTrans())", fontsize=12, weight="bold", color=DARK
-    )
-    for row, (name, about, room, colour) in enumerate(CALL):
-        y = top - row * (height + gap) - height + 0.2
-        box(axes, left, y, width, height, colour)
-        axes.text(left + 0.15, y + height / 2, name, va="center", fontsize=11, weight="bold", color=DARK)
-        axes.text(left + 1.6, y + 0.41, about, va="center", fontsize=9, color=DARK)
-        axes.text(left + 1.6, y + 0.16, room, va="center", fontsize=8, color=SOFT, style="italic")
-        arrow(axes, (left + 0.55, y), (left + 0.55, y - gap))
-    end = top - len(CALL) * (height + gap) + 0.2
-    axes.text(
-        left + 0.15,
-        end - 0.17,
-        "Adaptation: data, logits, patch, history, engine",
-        fontsize=10.5,
-        weight="bold",
-        color=DARK,
-    )
+    width, height, step = 6.95, 0.9, 1.27
+    axes.text(left, top + 0.3, "The path of one call", fontsize=13, weight="bold", color=DARK)
+    axes.text(left, top - 0.05, "graphmend.mend(model, data, card=card)", fontsize=10, family="monospace", color=SOFT)
+    for row, (name, text, file) in enumerate(CALL):
+        y = top - 0.3 - height - row * step
+        box(axes, left, y, width, height, GREY if name.startswith("or") else BLUE)
+        axes.text(left + 0.12, y + height - 0.26, name, va="center", fontsize=11, weight="bold", color=DARK)
+        axes.text(left + 0.12, y + 0.2, file, va="center", fontsize=8, style="italic", color=SOFT)
+        axes.text(left + 2.1, y + height / 2, text, va="center", fontsize=9, color=DARK)
+        if row + 1 < len(CALL):
+            arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", (left + 0.6, y - step + height), (left + 0.6, y), arrowprops=arrow)
 
 
 def main() -> None:
-    """Draw and save."""
-    check_rooms()
-    figure, axes = plt.subplots(figsize=(15, 8.6))
-    axes.set_xlim(0, 15)
-    axes.set_ylim(0.75, 9.35)
+    """Draw and store."""
+    rooms = plan()
+    figure = Figure(figsize=(19, 11.6))
+    axes = figure.subplots()
+    axes.set(xlim=(-0.3, 23.6), ylim=(-1.35, 12.4))
     axes.axis("off")
-    draw_rooms(axes)
-    draw_call(axes)
-    figure.savefig(Path(__file__).with_suffix(".png"), dpi=110, bbox_inches="tight", facecolor="white")
+    draw_house(axes, 0.0, rooms["product"], PRODUCT, "The product: graphmend", BLUE)
+    draw_house(axes, 9.25, rooms["lab"], LAB, "The lab: graphmend.lab", ORANGE)
+    box(axes, 0.0, -0.85, 15.9, 0.42, WHITE)
+    ground = "   ".join(f"{name}.py" for name in sorted(FOR_ALL))
+    axes.text(7.95, -0.64, f"for every room:   {ground}", ha="center", va="center", fontsize=10, color=DARK)
+    axes.text(
+        0.0,
+        -1.15,
+        "Arrows: imports, without those that a chain of arrows implies. "
+        "Every room of the lab may import every room of the product; the product imports nothing of the lab.",
+        fontsize=9.5,
+        va="center",
+        color=SOFT,
+    )
+    axes.text(
+        9.35, 10.4, "GraphMend: the rooms\nand who imports whom", fontsize=16, weight="bold", color=DARK, va="center"
+    )
+    draw_call(axes, 16.5, 10.4)
+    figure.savefig(HERE / "architecture.png", dpi=110, bbox_inches="tight", facecolor="white")
+    (HERE / "architecture.json").write_text(json.dumps(rooms, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

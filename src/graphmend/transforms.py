@@ -1,4 +1,4 @@
-"""Transforms: ``Data -> Data``, the input is left as it was.
+"""Transforms: ``Data -> Data``; the input is left as it was.
 
 Views drop edges by giving them weight 0, which every model under GraphMend treats as the edge not being there; the
 sparse structure of a graph is then built only once. Their randomness comes from the generator passed in. ``Jaccard``

@@ -194,6 +194,31 @@ def test_a_pickled_model_in_the_place_of_weights_is_refused(
     assert result.exit_code == 2 and "w.pt is a pickled model" in result.stderr and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("output", "returned"), [("logits", "{'hidden': out * 2, 'logits': out}"), ("-1", "(0, out)")])
+def test_the_part_of_the_output_that_has_the_scores(
+    output: str, returned: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"returning_{len(output)}"
+    (tmp_path / f"{name}.py").write_text(
+        "from torch_geometric.nn import GraphSAGE\n"
+        "class Returning(GraphSAGE):\n"
+        "    def forward(self, x, edge_index):\n"
+        "        out = super().forward(x, edge_index)\n"
+        f"        return {returned}\n"
+        "def build():\n    return Returning(13, 8, 2, 3)\n"
+    )
+    save_file(GraphSAGE(13, 8, 2, 3).state_dict(), tmp_path / "w.safetensors")
+    monkeypatch.chdir(tmp_path)
+    own = ["--factory", f"{name}:build", "--weights", "w.safetensors", "--graph", str(work / "one.npz")]
+    for command in (["card", *own, "--output", output], ["mend", *own, "--out", "out"]):  # the card knows the part
+        result = run(app, command)
+        assert result.exit_code == 0, result.output
+    result = run(app, ["mend", *own, "--no-card", "--output", output, "--out", "out"])
+    assert result.exit_code == 0, result.output
+    result = run(app, ["mend", *own, "--no-card", "--out", "out"])
+    assert result.exit_code != 0 and "output" in result.output
+
+
 def test_info_tells_graphs_models_and_patches_apart(work: Path, tmp_path: Path) -> None:
     run(app, mend(work, tmp_path, "-q"))
     kinds = {

@@ -74,7 +74,9 @@ def test_the_same_list_keeps_attributes_of_any_width() -> None:
 def test_what_nobody_can_know_is_refused() -> None:
     data = graph()
     longer = torch.cat([data.edge_index, torch.tensor([[0], [2]])], dim=1)
-    with pytest.raises(GraphMendError, match=r"nobody knows their edge_attr \(3 values each\); use space='existing'"):
+    with pytest.raises(
+        GraphMendError, match=r"there are no values for their edge_attr \(3 values each\); use space='existing'"
+    ):
         with_more_edges(data, longer)
     with pytest.raises(GraphMendError, match="2 edges are missing from the edge list; give absent edges the weight 0"):
         with_more_edges(data, data.edge_index[:, 2:])

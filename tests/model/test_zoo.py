@@ -11,11 +11,13 @@ from torch import nn
 
 from graphmend import FrozenGNN, GraphMendError, card, mend
 from support.gate_cases import BAD_ROWS
-from support.untouched import assert_same, state_of
+from support.untouched import assert_same, generator_states, snapshot, state_of
 from support.zoo.specimens import SPECIMENS
+from support.zoo.table import PAGE, rendered
 
-MENDED = [name for name, specimen in SPECIMENS.items() if specimen.refused is None]
-REFUSED = [name for name in SPECIMENS if name not in MENDED]
+REFUSED = [name for name, specimen in SPECIMENS.items() if specimen.refused is not None]
+SEVERAL_KINDS = [name for name, specimen in SPECIMENS.items() if specimen.node_type is not None]
+MENDED = [name for name in SPECIMENS if name not in (*REFUSED, *SEVERAL_KINDS)]
 
 
 def without_layer_caches(model: nn.Module) -> nn.Module:
@@ -57,6 +59,25 @@ def test_a_clean_graph_is_left_alone_and_broken_rows_are_repaired(name: str) -> 
         assert frozen.takes_edge_weights == specimen.edges
 
 
+@pytest.mark.parametrize("name", SEVERAL_KINDS)
+def test_the_same_with_several_kinds_of_nodes(name: str) -> None:
+    specimen = SPECIMENS[name]
+    model, data = specimen.trained, specimen.graph_of(1)
+    broken = specimen.broken(data)
+    before = snapshot(model) + generator_states(), broken.clone()
+    source = card(model, specimen.graph_of(0))
+    sound, result = mend(model, data, card=source), mend(model, broken, card=source)
+    assert sound.verdict is not None and sound.verdict.decision == "left alone", sound.verdict
+    changed = (specimen.nodes(result.data).x != specimen.nodes(broken).x).any(1)
+    assert torch.equal(changed, BAD_ROWS[: len(changed)])
+    assert_same(before[0], snapshot(model) + generator_states())
+    back = result.patch.revert(result.data)
+    for kind in broken.node_types:
+        assert torch.equal(broken[kind].x, before[1][kind].x) and torch.equal(back[kind].x, broken[kind].x)
+    with torch.no_grad():
+        torch.testing.assert_close(result.logits, specimen.logits(model, result.data), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_cannot_be_taken_is_refused_with_a_sentence(name: str) -> None:
     specimen = SPECIMENS[name]
@@ -68,3 +89,8 @@ def test_a_model_that_cannot_be_taken_is_refused_with_a_sentence(name: str) -> N
 
 def test_there_are_forty_models_and_more() -> None:
     assert len(MENDED) >= 40
+
+
+def test_the_tables_in_the_docs_are_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert rendered(page) == page, "write them with PYTHONPATH=src:tests python -m support.zoo.table"

@@ -205,7 +205,7 @@ def test_edges_that_come_are_none_in_lists_and_1_in_arrays_of_numbers() -> None:
 @pytest.mark.parametrize("value", [np.array(list("abcd")), np.zeros((4, 2))], ids=["words", "two numbers each"])
 def test_nobody_knows_the_array_entries_of_edges_that_come(value: Any) -> None:
     data = graph(edge_codes=value)
-    with pytest.raises(GraphMendError, match="nobody knows their edge_codes"):
+    with pytest.raises(GraphMendError, match="there are no values for their edge_codes"):
         Patch.make(data, data.x, torch.tensor([1]), torch.tensor([[1], [0]]))
 
 

@@ -51,11 +51,16 @@ class Rerun:
         """For a model as it is now, and features of the type and on the device of ``x``."""
         return cls(model, model_digest(model), x.dtype, x.device, embedding, seed, mode, output)
 
-    def logits(self, data: Data) -> Tensor:
-        """The output of the caller's model on a graph; the model is left as it was."""
+    def logits(self, data: Data, weights_count: bool = False) -> Tensor:
+        """The output of the caller's model on a graph; the model is left as it was.
+
+        Args:
+            data: The graph.
+            weights_count: Whether its ``edge_weight`` counts for a model that does not read it, too.
+        """
         data = self._converted(data)
         with self._frozen(self.model, data) as frozen, torch.no_grad():
-            return frozen.predict(data)
+            return frozen.predict(data, weights_count=weights_count)
 
     def embedding_of(self, data: Data, model: nn.Module, weights_count: bool = False) -> Tensor:
         """Z of the caller's model, or of an adapter's copy of it, on a graph; the model is left as it was.

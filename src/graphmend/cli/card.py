@@ -14,11 +14,13 @@ from graphmend.cli.common import (
     Factory,
     JsonFlag,
     Model,
+    Output,
     Quiet,
     Seed,
     Verbose,
     Weights,
     check_no_clash,
+    part_of_output,
     reported,
 )
 from graphmend.cli.console import PlainConsole, log_to_stderr
@@ -45,6 +47,7 @@ def card(
         ),
     ] = None,
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.", metavar="NAME")] = None,
+    output: Output = None,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -86,7 +89,8 @@ def card(
         graphs = lab("data").load(dataset, seed=seed, data_dir=data_dir).train
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
-    made = make_card(net, [for_model(data, net, where) for data in graphs], embedding=embedding, seed=seed)
+    complete = [for_model(data, net, where) for data in graphs]
+    made = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output))
     made.save(target)
     if json_:
         facts = {"card": str(target), **card_facts(made), "provenance": provenance(where, seed=seed)}

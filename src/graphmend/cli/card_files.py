@@ -54,10 +54,12 @@ def card_beside(checkpoint: Path) -> Path:
     return checkpoint.parent / f"{checkpoint.stem}{SUFFIX}"
 
 
-def card_of_graphs(net: nn.Module, graphs: list[Path], device: torch.device, embedding: str | None) -> SourceCard:
+def card_of_graphs(
+    net: nn.Module, graphs: list[Path], device: torch.device, embedding: str | None, output: str | int | None
+) -> SourceCard:
     """A card made from the graphs a model was trained on."""
     complete = (load_graph(path, missing_allowed=False) for path in graphs)
-    return make_card(net, [for_model(data, net, device) for data in complete], embedding=embedding)
+    return make_card(net, [for_model(data, net, device) for data in complete], embedding=embedding, output=output)
 
 
 def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> Card:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
@@ -61,6 +62,15 @@ Weights = Annotated[
     typer.Option(
         help="The state_dict of your own model as safetensors, or as torch.save wrote it: .pt, .pth, .ckpt or .bin.",
         metavar="FILE",
+    ),
+]
+
+Output = Annotated[
+    str | None,
+    typer.Option(
+        help="Which part of what the model returns has the scores, where it returns several: a name, such as logits, or"
+        " a position, such as 0.",
+        metavar="PART",
     ),
 ]
 
@@ -176,3 +186,8 @@ def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
         problem = taken.get(place)
         require(problem is None, f"the result {target} would {problem}; rename a file or choose another --out")
         taken[place] = "be written twice in this call"
+
+
+def part_of_output(text: str | None) -> str | int | None:
+    """What ``--output`` says: a position where it is a whole number, else a name."""
+    return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,4}", text) else text

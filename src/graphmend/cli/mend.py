@@ -13,12 +13,14 @@ from graphmend.cli.common import (
     Jobs,
     JsonFlag,
     Model,
+    Output,
     Quiet,
     RayAddress,
     Seed,
     Verbose,
     Weights,
     number,
+    part_of_output,
     reported,
 )
 from graphmend.cli.console import log_to_stderr
@@ -59,6 +61,7 @@ def mend(
     embedding: Annotated[
         str | None, _option(None, "Module whose output is the embedding, here and in the card.", metavar="NAME")
     ] = None,
+    output: Output = None,
     mode: Annotated[str, _option(None, "auto, or eager to compute the plain, slower way.", metavar="NAME")] = "auto",
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -170,6 +173,7 @@ def mend(
                 "binary": binary,
                 "non_negative": non_negative,
             },
+            output=part_of_output(output),
             mode=mode,
             seed=seed,
             device=device,

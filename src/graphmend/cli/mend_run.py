@@ -72,6 +72,7 @@ class Request:
     adapter: str
     given: dict[str, Any]
     limits: dict[str, Any]
+    output: str | int | None
     mode: str
     seed: int
     device: str
@@ -280,6 +281,7 @@ def _run(
             "adapter": request.adapter,
             **chosen,
             **request.limits,
+            "output": request.output,
             "seed": request.seed,
             "mode": request.mode,
             "card": card.digest,
@@ -302,7 +304,12 @@ def _run(
         device=where,
         adapter=request.adapter,
         settings=chosen,
-        call={"seed": request.seed, "mode": request.mode, "progress": shown and len(left) == 1},
+        call={
+            "output": request.output,
+            "seed": request.seed,
+            "mode": request.mode,
+            "progress": shown and len(left) == 1,
+        },
         card=card,
         questions=request.questions,
         answers=answers,
@@ -388,7 +395,7 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
         wanted = "--card" if request.card is not None else "--no-card"
         single = request.card is None and not request.no_card
         require(single, f"--source makes a card on the way; leave out {wanted}")
-        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"))
+        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"), request.output)
         return Card(made, f"source card made from {', '.join(map(str, request.sources))}")
     return find_card(request.checkpoint, request.card, request.no_card)
 
@@ -443,7 +450,7 @@ def _check_labels(
     if label_mask is None and job.tested is None and answers is None:
         return
     filled = Needs("a plain prediction", fills_missing=True)
-    with prepare(net, data, filled, limits=job.limits, card=card.card) as case, torch.no_grad():
+    with prepare(net, data, filled, limits=job.limits, card=card.card, output=request.output) as case, torch.no_grad():
         logits = case.require_frozen().predict(case.data)
     if label_mask is not None:
         scores_of(logits, data, job.arrays["label_mask"], label_mask, path)

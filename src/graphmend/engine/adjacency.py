@@ -79,7 +79,7 @@ class Adjacency:
         return value
 
     def copies(self, edge_index: Tensor, number: int) -> Tensor:
-        """The edge list of a graph of so many disjoint copies of this one; its adjacency is known without sorting."""
+        """The edge list of several disjoint copies of this graph; their adjacency is known without sorting."""
         return self.derive(("copies", number), lambda: self._make_copies(edge_index, number))
 
     def _make_copies(self, edge_index: Tensor, number: int) -> Tensor:

@@ -21,7 +21,7 @@ class _NoContext:
 
 
 def apply(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``, without the cost of autograd where no argument wants a gradient.
+    """``function.apply(*args)``, without the cost of autograd where no argument requires a gradient.
 
     Hand-written functions choose their types themselves, so nothing inside is cast automatically.
     """
@@ -35,7 +35,7 @@ def apply(function: Any, *args: Any) -> Any:
 
 
 def needed_gradients(ctx: Any) -> list[bool]:
-    """For which inputs this very backward pass needs a gradient.
+    """For which inputs the present backward pass needs a gradient.
 
     ``ctx.needs_input_grad`` also names inputs that could have one although ``autograd.grad`` asks for others only.
     """

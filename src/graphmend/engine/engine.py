@@ -197,7 +197,7 @@ class Engine:
             raise Stopped(f"the model failed on the mended graph with {type(error).__name__}: {error}") from error
 
     def features_changed(self) -> None:
-        """Tell that the features were changed by somebody else."""
+        """Tell the engine that the features were changed from outside."""
         if self._maps is not None:
             self._maps.clear()
 

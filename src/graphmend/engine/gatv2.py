@@ -52,7 +52,7 @@ def attend_v2(
         adjacency: The pattern.
         left: l, what is gathered and the share of the sources in the scores, ``(N, heads, C)``.
         right: r, the share of the targets in the scores, ``(N, heads, C)``; may be ``left`` itself.
-        attention: a, the weights of the channels in the scores, ``(heads, C)``. If it wants a gradient, everything is
+        attention: a, the weights of the channels in the scores, ``(heads, C)``. If it requires a gradient, all is
             computed with ``E x heads x C`` temporaries.
         weight: Edge weights in row order, ``(E,)``; 0 for self-loops, which all nodes have anyway.
         slope: Slope of LeakyReLU below zero.
@@ -114,7 +114,7 @@ def _cut_into_blocks(pattern: Pattern, nodes: int, size: int) -> Iterator[_Block
 
 
 def _pair_sums(table: Tensor, block: _Block) -> Tensor:
-    """The sum of two rows of ``table`` for every entry of a block: two gathers and an addition in one go."""
+    """The sum of two rows of ``table`` for every entry of a block: two gathers and an addition in one operation."""
     if table.device.type == "cpu" and table.dtype == torch.float32:
         pairs = block.pairs.view(-1)
         return F.embedding_bag(pairs, table, block.offsets, mode="sum", include_last_offset=True)

@@ -1,6 +1,6 @@
 r"""The products of the features with constant matrices, each computed once while the features stand still.
 
-Where the features want a gradient, every product is a leaf with a gradient of its own, as narrow as the product;
+Where the features require a gradient, every product is a leaf with a gradient of its own, as narrow as the product;
 :class:`RowGradient` puts them together, a block of rows at a time, so that no gradient as large as the features exists.
 When the features take a step, products with a model's parameters are computed again, a block of rows at a time while
 the cache still holds it (:meth:`LinearMaps.refresh`).
@@ -56,7 +56,7 @@ class RowGradient(NamedTuple):
 @dataclass
 class _Map:
     out: Tensor
-    version: int  #: of ``out`` when it was computed: somebody who writes into it raises the counter
+    version: int  #: of ``out`` when it was computed; writing into it raises the counter
     func: Callable[..., Tensor]
     weights: tuple[Tensor, ...]  #: kept so that no id is used again
     is_lasting: bool  #: whether the same weights will be asked for when the features have changed

@@ -1,4 +1,4 @@
-r"""Features with a change of low rank, :math:`X + D R`, that are never written out unless somebody looks at them.
+r"""Features with a change of low rank, :math:`X + D R`, that are written out only where their values are needed.
 
 A product with a model's weights needs the small matrices only, :math:`(X + D R) W = X W + D (R W)`, and :math:`X W` is
 known. Trying out many changes of the same graph then costs as much as its hidden layers, however wide the features are.
@@ -47,7 +47,7 @@ class _LowRankMaps(LinearMaps):
 
     @property
     def is_written_out(self) -> bool:
-        """Whether somebody has looked at the features."""
+        """Whether the features were written out."""
         return self._whole is not None
 
     def product(self, func: Callable[..., Tensor], *weights: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class Leaves(_LowRankMaps):
 
     @property
     def products(self) -> list[Tensor]:
-        """All variables so far; empty if somebody has looked at the features, whose gradient would be lost."""
+        """All variables so far; empty if the features were written out, because their gradient would be lost."""
         return [] if self.is_written_out else [leaf for leaf, _ in self._leaves.values()]
 
     @property

@@ -1,4 +1,4 @@
-"""What the engine learns about a model and a loss, and what it tells about its work."""
+"""What the engine learns about a model and a loss, and what it reports about its work."""
 
 from __future__ import annotations
 

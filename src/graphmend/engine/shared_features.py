@@ -185,7 +185,7 @@ def _features(x: Tensor, views: tuple[_View, ...]) -> Tensor:
 
 
 def placeholder(kind: type[Tensor], x: Tensor, rows: int) -> Tensor:
-    """A tensor of a class of its own that looks like so many rows of ``x``; nothing is allocated."""
+    """A tensor of a class of its own with a given number of rows like those of ``x``; nothing is allocated."""
     make: Any = Tensor._make_wrapper_subclass
     out: Tensor = make(kind, (rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
     return out

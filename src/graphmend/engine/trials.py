@@ -18,7 +18,7 @@ from graphmend.engine.shared_features import SharedFeatures
 __all__ = ["scalar", "total_of", "why_features_are_not_shared", "with_clones"]
 
 _ROWS = 4096  # rows of a gradient that are compared at a time
-_TOLERANCE = 1e-3  # of the norm of a gradient; a gradient that takes another way differs by far more
+_TOLERANCE = 1e-3  # of the norm of a gradient; a gradient that takes another path differs by far more
 
 
 def why_features_are_not_shared(model: Backbone, surrogate: Surrogate, data: Data, seed: int) -> str | None:

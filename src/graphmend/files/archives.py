@@ -21,15 +21,15 @@ __all__ = ["LARGE", "Array", "ArrayFile", "check_contents", "check_size", "open_
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGE = 1 << 30
-"""Contents of up to so many bytes are in proportion to a file of any size."""
+"""Contents up to this number of bytes are accepted whatever the size of the file."""
 
 SMALL = 1 << 24
-"""So many bytes are taken to be free."""
+"""This number of bytes is assumed to be free."""
 
 RATIO = 200
-"""So many times its own size may a file take beyond that; sparse features, compressed, take about a hundred times."""
+"""How many times its own size a file may take beyond that; sparse features, compressed, take about a hundred times."""
 
-STORE_PLAINLY = "if it is meant to be so large, store it without compression"
+STORE_PLAINLY = "if its contents really are that large, store it without compression"
 
 _CHUNK = 1 << 20
 _HEADER = 1 << 14  # numpy refuses longer headers of an array, but only after it has read them

@@ -24,7 +24,7 @@ _UNCHANGED: ContextVar[frozenset[int]] = ContextVar("graphmend_unchanged", defau
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """A block in which nobody changes the weights, so that their digest is computed at most once."""
+    """A block in which the weights do not change, so that their digest is computed at most once."""
     outer = _UNCHANGED.get()
     if id(model) in outer:
         yield

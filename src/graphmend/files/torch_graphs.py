@@ -42,7 +42,7 @@ def read_torch(path: Path) -> dict[str, Any]:
         count, size = count + 1, size + (_size(part) if isinstance(part, Tensor) else 0)
         # A byte of the file makes one item at most, unless lists hold the same lists again and again.
         require(count <= unpacked, f"{path} holds lists that are out of proportion to the file; {_AS_NPZ}")
-    check_size(path, size, "if it is meant to be so large, save its tensors with .contiguous()")
+    check_size(path, size, "if its contents really are that large, save its tensors with .contiguous()")
     return {name: _plain(path, name, value) for name, value in attributes.items()}
 
 
@@ -85,7 +85,7 @@ def _load(path: Path) -> Any:
 
 
 def _attributes(path: Path, data: Any) -> dict[str, Any]:
-    """What is in the storage of a ``Data``; everything else about the object is up to whoever wrote the file."""
+    """What is in the storage of a ``Data``; everything else about the object is ignored."""
     kind = type(data).__name__
     require(type(data) is Data, f"{path} holds a {kind}, not a torch_geometric.data.Data; save the graph alone")
     store = vars(data).get("_store")

@@ -79,7 +79,7 @@ class Graphs:
             self.number = len(self._places)
 
     def __iter__(self) -> Iterator[Any]:
-        """The graphs; in the place of one that could not be read, the error."""
+        """The graphs; in place of one that could not be read, the error."""
         if self._places is None:
             for item in self._held:
                 yield from _apart(item)

@@ -80,7 +80,7 @@ def by_sorting(p: Tensor, budget: float) -> Tensor:
     values = p.double().sort().values
     pivot = values[-math.ceil(budget)]
     values, wide = ((t - pivot).clamp_(-4.0, 4.0) for t in (values, p.double()))
-    scale = 2.0 ** (60 - values.numel().bit_length())  # sums of so many numbers up to 4 fit into 63 bits
+    scale = 2.0 ** (60 - values.numel().bit_length())  # the sum of all numbers, none above 4, fits into 63 bits
     whole = (values * scale).round_().long()
     kinks, sums = torch.cat([values - 1.0, values]), F.pad(whole.cumsum(0), (1, 0)).double() / scale
     ones, rest = torch.searchsorted(values, kinks + 1.0), torch.searchsorted(values, kinks, right=True)
@@ -111,7 +111,7 @@ def bernoulli(p: Tensor, budget: int, generator: torch.Generator | None = None) 
 
 
 def samples(p: Tensor, budget: int, number: int, generator: torch.Generator | None = None) -> Iterator[Tensor]:
-    """Draws of :func:`bernoulli`; on a GPU all at once if they are small, without a question to it."""
+    """Draws of :func:`bernoulli`; on a GPU all at once if they are small, without synchronising."""
     if not p.is_cuda or number * p.numel() >= RECORDED_ENTRIES:
         for _ in range(number):
             yield bernoulli(p, budget, generator)

@@ -1,6 +1,6 @@
 """Numbers for nodes and edges that depend on what they are, not on where they stand in a list.
 
-Whoever draws nodes or edges at random, or breaks a tie between them, does so by these keys. Then the same graph with
+Random draws of nodes or edges, and ties between them, are decided by these keys. Then the same graph with
 its nodes renumbered, or its edges listed in another order, gets the same answer. All arithmetic is that of whole
 numbers modulo 2^64, in which a sum does not depend on its order.
 """

@@ -18,7 +18,7 @@ from graphmend.outputs import check_dense, check_floats
 
 
 def check_order(model: Any, data: Any) -> None:
-    """Raise if somebody has given the graph before the model."""
+    """Raise if the graph was given before the model."""
     swapped = isinstance(data, nn.Module) and not isinstance(model, nn.Module)
     require(
         not swapped, f"the model comes first, then the graph (got a {type(model).__name__} as the model); swap them"

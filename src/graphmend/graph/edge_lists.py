@@ -159,7 +159,8 @@ def lengthened(name: str, value: Any, more: int) -> Any:
     if not isinstance(value, np.ndarray):
         return _like(value, [*value, *[None] * more])
     is_number = value.dtype.kind in "biuf" and value[:1].size <= 1
-    require(is_number, f"edges were added, but nobody knows their {name} ({value.dtype} array); use space='existing'")
+    kind = f"{name} ({value.dtype} array)"
+    require(is_number, f"edges were added, but there are no values for their {kind}; use space='existing'")
     return np.concatenate([value, np.ones((more, *value.shape[1:]), value.dtype)])
 
 

@@ -68,7 +68,7 @@ def _for_added(name: str, like: Tensor, added: Tensor) -> Tensor:
     width = like[0].numel() if like.size(0) else 1
     require(
         added.size(1) == 0 or width == 1,
-        f"edges were added, but nobody knows their {name} ({width} values each); use space='existing'",
+        f"edges were added, but there are no values for their {name} ({width} values each); use space='existing'",
     )
     return like.new_ones((added.size(1), *like.shape[1:]))
 
@@ -119,7 +119,7 @@ def with_more_edges(data: Data, edge_index: Tensor) -> Data:
         require(more > 0, f"{-more} edges are missing from the edge list; give absent edges the weight 0 instead")
         require(
             width == 1,
-            f"edges cannot be added: nobody knows their {name} ({width} values each); use space='existing'",
+            f"edges cannot be added: there are no values for their {name} ({width} values each); use space='existing'",
         )
         out[name] = torch.cat([value, value.new_ones((more, *value.shape[1:]))])
     return out

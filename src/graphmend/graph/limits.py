@@ -26,7 +26,7 @@ MASKS = {
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """The caller's word on what a mended graph may look like.
+    """What may change in a graph, and what a mended graph may look like.
 
     Masks have one entry per node, feature column or stored edge: boolean tensors, or 0 and 1 as integers, also as NumPy
     arrays. ``None`` limits nothing.

@@ -159,7 +159,7 @@ def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tens
         mean = first_layer(leaves.features).mean(0)
         if leaves.products and mean.requires_grad:
             rows = torch.stack([_response(m, leaves.products) for m in mean])
-            return (rows @ leaves.weights).t().contiguous()
+            return (rows.to(leaves.weights.dtype) @ leaves.weights).t().contiguous()
         shift = torch.zeros_like(x[:1]).requires_grad_()
         mean = first_layer(x + shift).mean(0)
         wanted = mean if mean.requires_grad else ()

@@ -17,6 +17,7 @@ from graphmend.errors import require, whole_number
 from graphmend.graph.canonical import node_keys
 from graphmend.outputs import number_of_classes, predictions
 from graphmend.results.comparison import Comparison, compare
+from graphmend.results.explain import Explanation, explain
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch, rebase
@@ -37,7 +38,7 @@ class Runs(Protocol):
         """The caller's model."""
         ...
 
-    def logits(self, data: Data, /) -> Tensor:
+    def logits(self, data: Data, /, weights_count: bool = False) -> Tensor:
         """Its output on a graph."""
         ...
 
@@ -185,6 +186,14 @@ class Adaptation:
         from graphmend.results.report.page import write_report  # only who wants a page needs jinja2
 
         write_report(path, self, y, mask, title)
+
+    def explain(self, node: int) -> Explanation:
+        """Why the prediction of a node changed: which part of the change did how much, see :mod:`.explain`.
+
+        Args:
+            node: The number of the node.
+        """
+        return explain(self, node)
 
     def rebase(self, original: Data, *, cast: Data | None = None, before: str | None = None) -> Adaptation:
         """The same result for the graph as it was before its features were converted to the type of the model.

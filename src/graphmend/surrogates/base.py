@@ -125,7 +125,7 @@ class Scaled(Surrogate):
 
 @dataclass(frozen=True)
 class OfContract(Surrogate):
-    """Somebody's own loss with nothing but ``terms``, see :class:`graphmend.contracts.Surrogate`."""
+    """A user's loss that has nothing but ``terms``, see :class:`graphmend.contracts.Surrogate`."""
 
     loss: contracts.Surrogate
 

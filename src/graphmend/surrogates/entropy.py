@@ -1,4 +1,4 @@
-"""How unsure the predictions are."""
+"""How uncertain the predictions are."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NEEDS = {
     "slaps": "an auto-encoder that has seen the training graph; pass SLAPS.fit(train_data)",
     "supervised": "a mask of the nodes whose labels may be used; pass Supervised(mask)",
 }
-"""What the others need, by the name that somebody may try."""
+"""What the other losses need, by the name that a user may try."""
 
 
 def surrogate_class(name: str) -> type[Surrogate]:

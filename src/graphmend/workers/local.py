@@ -1,4 +1,4 @@
-"""Who does the work: this process or several on this machine; for a Ray cluster see ``ray_workers``."""
+"""Who does the work: this process or several on this machine; for a Ray cluster see ``ray_cluster``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Lost(Generic[T]):
-    """What comes back instead of a result when the process that worked on an item died, every time it was tried.
+    """Stands in for a result where the process that worked on an item died, every time it was tried.
 
     Args:
         item: What was worked on.

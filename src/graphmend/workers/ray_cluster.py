@@ -77,7 +77,7 @@ class Ray:
             return ray
         quiet = {"log_to_driver": False, "logging_level": "error"}
         if self.address == LOCAL:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tell nobody
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
             quiet |= {"include_dashboard": False, "num_cpus": self.jobs if self.device == "cpu" else None}
         try:
             ray.init(address=self.address, **quiet)

@@ -95,7 +95,7 @@ def _check_shapes(name: str, config: dict[str, Any], tensors: dict[str, Tensor])
     try:
         with torch.device("meta"):
             expected = build(name, **config).state_dict()
-    except RuntimeError:  # a backbone of somebody's own that computes with the values of its weights
+    except RuntimeError:  # a user's backbone that computes with the values of its weights
         return
     missing, further = listed(set(expected) - set(tensors)), listed(set(tensors) - set(expected))
     require(not missing, f"the file has no tensor {missing[:80]}")

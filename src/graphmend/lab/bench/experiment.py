@@ -51,7 +51,7 @@ class Choice:
         return values[:2] if self.smoke else values
 
     def narrowed(self, **given: Sequence[Any] | None) -> Choice:
-        """Only what was asked for; a name that does not occur is answered with those that do."""
+        """Only what was asked for; an error lists the names that exist."""
         wanted: dict[str, Any] = {name: tuple(values) for name, values in given.items() if values}
         for name in wanted.keys() - {"seeds"}:
             wrong = set(wanted[name]) - set(getattr(self, name))
@@ -163,7 +163,7 @@ def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Sto
 
 
 def published(cell: Any, dataset: str | None = None) -> Published | str | None:
-    """A number of ``paper.toml``; beside those of a generated data set it has no difference."""
+    """A number of ``paper.toml``; no difference is shown for a generated data set."""
     if cell is None or isinstance(cell, str):
         return cell
     mean, *deviation = cell if isinstance(cell, list) else [cell]

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def preset(*path: str) -> dict[str, Any]:
-    """A table of ``presets.toml`` by the names that lead to it; a wrong one is answered with the names there are.
+    """A table of ``presets.toml`` by the names that lead to it; an error lists the names that exist.
 
     Example:
         >>> preset("gtrans", "ood", "cora-ood", "gcn")["lr_feature"]

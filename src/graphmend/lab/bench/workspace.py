@@ -61,7 +61,7 @@ class Workspace:
         return load_model(path).to(self.device)
 
     def training_seconds(self, settings: dict[str, Any]) -> float | None:
-        """How long the training of a model took that is there, whenever that was; ``None`` if nobody noted it."""
+        """How long the training of a stored model took; ``None`` if that was not recorded."""
         taken = self.store.artefact(_training(settings), ".seconds")
         return float(taken.read_text(encoding="utf-8")) if taken.exists() else None
 

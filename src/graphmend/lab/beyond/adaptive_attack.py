@@ -1,4 +1,4 @@
-"""How far does the gate hold against somebody who knows it?
+"""How well does the gate hold against an attacker who knows it?
 
     python -m graphmend.lab.beyond.adaptive_attack --store DIR --rows FILE.jsonl --out FILE.json [--picture FILE.png]
 

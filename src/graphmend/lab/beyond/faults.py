@@ -1,8 +1,8 @@
 """Faults of a graph: broken rows, missing values, edges and columns, at shares from a few percent to nearly half.
 
-A fault hits all nodes, those whose labels are known as well: in a broken file nobody spares them. Missing values are
-NaN. As a model predicts nothing from them, the score *before* mending is that of the stopgap that every user knows, a
-zero for every NaN (:func:`without_nan`).
+A fault hits all nodes, including those whose labels are known, because a broken file does not spare them. Missing
+values are NaN. As a model predicts nothing from them, the score *before* mending is that of the stopgap that every
+user knows, a zero for every NaN (:func:`without_nan`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Transformer(nn.Module):
 
 
 class Own(nn.Module):
-    """Attention, a batch norm and a mean of neighbours, as somebody would write it who has never heard of us."""
+    """Attention, a batch norm and a mean of neighbours, as a user who has never heard of GraphMend might write it."""
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The page ``docs/results/beyond.md`` with its picture, and what it was made from: rows, evidence, kept-back looks.
+"""The page ``docs/results/beyond.md`` with its picture, and what it was made from: rows, evidence, graphs kept back.
 
 python -m graphmend.lab.beyond.page --rows FOLDER --evidence FOLDER --held-out FIRST SECOND THIRD --docs docs
 

@@ -26,7 +26,7 @@ class RunsByDefault(TyperGroup):
     """``graphmend bench NAME`` is ``graphmend bench run NAME``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command in that is meant when there is none."""
+        """Insert ``run`` where no command is given."""
         if args and args[0] not in self.commands and args[0] != "--help":
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -49,7 +49,7 @@ Smoke = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(help="How many seeds; as in the paper by default.", callback=number(1), metavar="NUMBER"),
+    typer.Option(help="How many seeds; by default those of the experiment.", callback=number(1), metavar="NUMBER"),
 ]
 
 

@@ -63,7 +63,7 @@ def _table(demo_result: Demo) -> Table:
     table = plain_table(
         f"Test accuracy (%) of one frozen GCN, handwritten digits, {rows[0]['seeds']} seeds",
         "clean, harmed: the graph before and after the harm. GTrans: settings chosen on a validation graph. "
-        "Gate: a source card, no settings, no labels; asking, it may ask for so many labels per graph.",
+        "Gate: a source card, no settings, no labels; asking, it may ask for the labels counted in the last column.",
     )
     for column in ("scenario", *COLUMNS.values(), "labels"):
         table.add_column(column, justify="left" if column == "scenario" else "right", min_width=min(len(column), 8))

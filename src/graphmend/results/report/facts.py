@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,7 +207,6 @@ class Facts:
     scored: int
     map: Map | None
     nodes: tuple[NodeFacts, ...]
-    explained: int
     questions: tuple[Question, ...]
     cannot_know: tuple[str, ...]
     made: tuple[tuple[str, str], ...]
@@ -228,8 +227,10 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
     compared = None if y is None else result.compare(y, mask)
     moved = result.patch.feature_change(after.x).cpu()
     chosen = _chosen(result, old, new, moved)
-    nodes = [_node(result, node, before, after, (old, new), moved) for node in chosen]
-    nodes, explained = _explained(result, nodes)
+    start = time.process_time()
+    drawn = _map(result, chosen, old, new)
+    run = (time.process_time() - start) / 2  # it has run the model twice
+    nodes = _explained(result, [_node(result, node, before, after, (old, new), moved) for node in chosen], run)
     rerun = result.require_rerun()
     return Facts(
         title=title,
@@ -244,9 +245,8 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
         helped=None if compared is None else compared.helped,
         harmed=None if compared is None else compared.harmed,
         scored=0 if compared is None else compared.nodes,
-        map=_map(result, chosen, old, new),
+        map=drawn,
         nodes=tuple(nodes),
-        explained=explained,
         questions=_questions(result),
         cannot_know=cannot_know(result.verdict),
         made=made_by(result.verdict, result.seconds, result.patch.before, str(result.logits.device), seed=rerun.seed),
@@ -391,9 +391,28 @@ def _node(
     )
 
 
-def _explained(result: Adaptation, nodes: list[NodeFacts]) -> tuple[list[NodeFacts], int]:
-    """The nodes, as many of them explained as there is time for: each takes some runs of the model."""
-    return nodes, 0
+def _explained(result: Adaptation, nodes: list[NodeFacts], run: float) -> list[NodeFacts]:
+    """The nodes, as many of them explained as there is time for.
+
+    Args:
+        result: The result.
+        nodes: The nodes.
+        run: How long one run of the model takes.
+    """
+    if result.model is not result.require_rerun().model:  # the model was changed, and no part of a graph
+        return nodes
+    out, left = [], SECONDS
+    for node in nodes:
+        parts = 2 + sum(other.moved + (other.edge != "kept") for other in node.neighbours)
+        if parts * run > left:
+            out.append(node)
+            continue
+        start = time.process_time()
+        why = result.explain(node.node)
+        left -= time.process_time() - start
+        effects = tuple((part.label, part.effect) for part in why.parts)
+        out.append(replace(node, parts=effects, margin=why.margin))
+    return out
 
 
 def _map(result: Adaptation, chosen: list[int], old: Tensor, new: Tensor) -> Map:

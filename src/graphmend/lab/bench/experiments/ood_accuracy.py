@@ -13,7 +13,7 @@ __all__ = ["EXPERIMENT", "eerm_settings", "method_run"]
 
 SETS = ("photo-ood", "cora-ood", "twitch-e", "fb100", "citation", "elliptic-size", "arxiv-size-ood")
 LARGE, BOUNDED = ("fb100", "arxiv-size-ood"), 64
-"""Sets on which EERM's editors score so many pairs per node, because all pairs do not fit into a GPU."""
+"""Sets whose pairs of nodes do not all fit into a GPU, and how many pairs per node EERM's editors score there."""
 METHODS = ("erm", "drop_edge", "tent", "eerm", "gtrans", "mend", "mend_blind")
 
 

@@ -1,0 +1,250 @@
+r"""Why did the prediction of one node change? Each part of the change is taken back alone, and the model is run again.
+
+The *effect* of a part :math:`i` on the node :math:`v` is :math:`m_v(G') - m_v(G'_{-i})`: the margin on the mended graph
+:math:`G'`, less the margin on the same graph without this part of the change. The margin is the log-odds of the new
+class against the old one; where the class stayed the same, against all others. Effects are exact for every model, but
+they need not add up to the whole change, because parts act together; what is left is listed as that.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.explain import Explanation as PyGExplanation
+
+from graphmend.errors import optional_module, require, shown
+from graphmend.files.files import write_atomically
+from graphmend.graph.edits import with_edge_changes
+from graphmend.outputs import probabilities
+from graphmend.results.tables import html_table, text_lines
+
+if TYPE_CHECKING:
+    from graphmend.results.adaptation import Adaptation
+
+__all__ = ["Explanation", "Part", "explain"]
+
+PARTS = 8  # of each kind that are looked at one by one
+COLUMNS = 5  # of the node's row that are listed
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the change, and what it did to the node.
+
+    Args:
+        kind: ``"own row"``, ``"row of neighbour"``, ``"removed edge from"``, ``"added edge from"`` or what is left.
+        nodes: The other node of an edge, or the neighbour; empty for the rest.
+        effect: By how much it moved the margin of the node.
+    """
+
+    kind: str
+    nodes: tuple[int, ...]
+    effect: float
+
+    @property
+    def label(self) -> str:
+        """The part, for a person."""
+        return self.kind if not self.nodes else f"{self.kind} {self.nodes[0]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What the change did to one node.
+
+    Args:
+        node: The node.
+        before: Its predicted class before.
+        after: Its predicted class after.
+        confidence_before: The probability of that class before.
+        confidence_after: That of the class after.
+        row_before: Its features before.
+        row_after: Its features after.
+        margin: By how much the margin of the node moved in all.
+        parts: What did it, the strongest first.
+        data: The mended graph.
+    """
+
+    node: int
+    before: int
+    after: int
+    confidence_before: float
+    confidence_after: float
+    row_before: Tensor
+    row_after: Tensor
+    margin: float
+    parts: tuple[Part, ...]
+    data: Data
+
+    @property
+    def columns(self) -> list[tuple[int, float, float]]:
+        """The columns of the node's row that changed most, with their values before and after."""
+        change = (self.row_after.double() - self.row_before.double()).nan_to_num(nan=torch.inf).abs()
+        order = change.argsort(descending=True)[:COLUMNS].tolist()
+        return [(c, float(self.row_before[c]), float(self.row_after[c])) for c in order if float(change[c]) > 0]
+
+    @property
+    def _title(self) -> str:
+        if self.before == self.after:
+            change = f"stays in class {self.after}"
+        else:
+            change = f"went from class {self.before} to {self.after}"
+        return (
+            f"Node {self.node} {change} ({self.confidence_before:.0%} sure before, {self.confidence_after:.0%} after)"
+        )
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [(f"feature {column}", f"{old:.4g} -> {new:.4g}") for column, old, new in self.columns]
+        return rows + [(part.label, f"{part.effect:+.3f} of {self.margin:+.3f}") for part in self.parts]
+
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows() or [("nothing", "changed near this node")])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers, ready for JSON."""
+        return {
+            "node": self.node,
+            "before": self.before,
+            "after": self.after,
+            "confidence_before": self.confidence_before,
+            "confidence_after": self.confidence_after,
+            "margin": self.margin,
+            "parts": [{"kind": part.kind, "nodes": list(part.nodes), "effect": part.effect} for part in self.parts],
+            "columns": [{"column": c, "before": old, "after": new} for c, old, new in self.columns],
+        }
+
+    def to_pyg(self) -> PyGExplanation:
+        """The same as an explanation of PyG, for its ``visualize_graph`` and ``visualize_feature_importance``.
+
+        The importance of an edge that points at the node, and that of a row, is the size of its effect. Edges that were
+        removed are not in the mended graph and have none.
+        """
+        edge_index, x = self.data.edge_index, self.data.x
+        edge_mask, node_mask = x.new_zeros(edge_index.size(1)), torch.zeros_like(x)
+        change = (self.row_after.double() - self.row_before.double()).nan_to_num(nan=0.0).abs().to(x)
+        for part in self.parts:
+            for other in part.nodes:
+                here = (edge_index[0] == other) & (edge_index[1] == self.node)
+                edge_mask[here] = torch.maximum(edge_mask[here], edge_mask.new_tensor(abs(part.effect)))
+            if part.kind == "own row":
+                node_mask[self.node] = change / change.sum().clamp(min=_TINY) * abs(part.effect)
+        return PyGExplanation(
+            x=x, edge_index=edge_index, node_mask=node_mask, edge_mask=edge_mask, index=self.node, target=self.after
+        )
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the effects as bars; returns a matplotlib ``Figure``.
+
+        Args:
+            path: Where to save it, if anywhere; the ending decides on the format.
+        """
+        install = "install it with: pip install 'graphmend[plot]'"
+        height = 1.4 + 0.35 * max(1, len(self.parts))
+        figure = optional_module("matplotlib.figure", "a plot", install).Figure(
+            figsize=(8, height), dpi=110, layout="constrained"
+        )
+        axes = figure.subplots()
+        labels, effects = [part.label for part in self.parts], [part.effect for part in self.parts]
+        colours = ["#4477aa" if effect >= 0 else "#ee6677" for effect in effects]
+        bars = axes.barh(range(len(labels)), effects, color=colours)
+        axes.bar_label(bars, [f"{effect:+.2f}" for effect in effects], padding=3)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.invert_yaxis()
+        axes.axvline(0, color="#333333", linewidth=0.8)
+        axes.margins(x=0.15)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.set_xlabel("effect on the log-odds of the class after")
+        axes.set_title(self._title, loc="left", fontsize=10)
+        if path is not None:
+            write_atomically(path, lambda temporary: figure.savefig(temporary, format=Path(path).suffix[1:] or "png"))
+        return figure
+
+
+def explain(result: Adaptation, node: int) -> Explanation:
+    """Why the prediction of a node changed; see the text of this module.
+
+    Args:
+        result: A result whose model is as it was.
+        node: The node.
+    """
+    nodes, given = result.patch.nodes, shown(node)
+    try:
+        node = -1 if isinstance(node, bool) else operator.index(node)
+    except (TypeError, ValueError):
+        node = -1
+    require(0 <= node < nodes, f"node must be the number of a node, 0 to {nodes - 1} (got {given})")
+    rerun, before, after = result.require_rerun(), result.graph_before(), result.data
+    old, new = (probabilities(logits[node : node + 1]).double()[0] for logits in (result.before, result.logits))
+    was, now = int(old.argmax()), int(new.argmax())
+
+    def margin(probability: Tensor) -> float:
+        against = 1 - probability[now] if was == now else probability[was]
+        return float(probability[now].clamp(min=_TINY).log() - against.clamp(min=_TINY).log())
+
+    weights_count = result.patch.weight_bits is not None or result.patch.new_weights is not None
+
+    def without(graph: Data) -> float:
+        logits = rerun.logits(graph, weights_count=weights_count)[node : node + 1]
+        return margin(new) - margin(probabilities(logits).double()[0])
+
+    parts = [Part(kind, others, without(graph)) for kind, others, graph in _parts(result, before, after, node)]
+    total = margin(new) - margin(old)
+    if not result.patch.is_empty:
+        parts.append(Part("everything else, and parts together", (), total - sum(part.effect for part in parts)))
+    return Explanation(
+        node=node,
+        before=was,
+        after=now,
+        confidence_before=float(old[was]),
+        confidence_after=float(new[now]),
+        row_before=before.x[node].detach().cpu(),
+        row_after=after.x[node].detach().cpu(),
+        margin=total,
+        parts=tuple(sorted(parts, key=lambda part: -abs(part.effect))),
+        data=after,
+    )
+
+
+def _parts(result: Adaptation, before: Data, after: Data, node: int) -> list[tuple[str, tuple[int, ...], Data]]:
+    """Each part of the change near a node, with the mended graph without that part."""
+    patch = result.patch
+    found: list[tuple[str, tuple[int, ...], Data]] = []
+    moved = patch.feature_change(after.x)
+    rows = set(patch.rows.tolist())
+    if node in rows:
+        found.append(("own row", (), _with_rows(after, before, [node])))
+    around = {int(v) for graph in (before, after) for v in graph.edge_index[0, graph.edge_index[1] == node]} - {node}
+    changed = sorted(around & rows, key=lambda other: -float(moved[other]))[:PARTS]
+    found += [("row of neighbour", (other,), _with_rows(after, before, [other])) for other in changed]
+    kept = after.edge_index.size(1) - patch.num_added
+    none = patch.removed[:0]
+    source, target = patch.added_edges()
+    for place in (target == node).nonzero().view(-1)[:PARTS].tolist():
+        graph = with_edge_changes(after, none.new_tensor([kept + place]), _some(patch.added_attributes, none))
+        found.append(("added edge from", (int(source[place]),), graph))
+    source, target = patch.removed_edges()
+    for place in (target == node).nonzero().view(-1)[:PARTS].tolist():
+        graph = with_edge_changes(after, none, _some(patch.removed_attributes, none.new_tensor([place])))
+        found.append(("removed edge from", (int(source[place]),), graph))
+    return found
+
+
+def _with_rows(after: Data, before: Data, rows: list[int]) -> Data:
+    out = copy.copy(after)
+    out.x = after.x.detach().clone()
+    out.x[rows] = before.x[rows]
+    return out
+
+
+def _some(attributes: dict[str, Tensor], places: Tensor) -> dict[str, Tensor]:
+    return {name: value.index_select(0, places.to(value.device)) for name, value in attributes.items()}

@@ -1,0 +1,119 @@
+"""Effects are what the model says without a part of the change; the model and the graph are left as they were."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN, GraphSAGE
+
+from graphmend import GTrans, Identity, mend
+from graphmend.adapters import Adapter, Proposal
+from graphmend.errors import GraphMendError
+from support.untouched import assert_same, state_of
+
+NODES, WIDTH, CLASSES = 14, 6, 3
+
+
+def graph() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(NODES, (2, 30), generator=generator)
+    edge_index = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
+    return Data(
+        x=torch.randn(NODES, WIDTH, generator=generator), edge_index=edge_index[:, edge_index[0] != edge_index[1]]
+    )
+
+
+def model(kind: Any = GCN) -> torch.nn.Module:
+    torch.manual_seed(0)
+    made: torch.nn.Module = kind(WIDTH, 8, 2, CLASSES)
+    return made.eval()
+
+
+class Both(Adapter):
+    """Changes two rows, removes the first edge and adds one, both in one direction."""
+
+    def propose(self, case: Any) -> Proposal:
+        x = case.data.x.clone()
+        x[[0, 1]] += 3
+        return Proposal(x=x, removed=torch.tensor([0]), added=torch.tensor([[2], [0]]))
+
+
+def log_odds(logits: torch.Tensor, new: int, old: int) -> float:
+    return float(logits[new] - logits[old])
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE])
+def test_effects_are_those_of_running_the_model_without_the_part(kind: Any) -> None:
+    net, data = model(kind), graph()
+    result = mend(net, data, Both())
+    changed = [node for node in range(NODES) if result.explain(node).before != result.explain(node).after]
+    assert changed, "the change is large enough to turn a prediction"
+    before = state_of(net, data)
+    for node in changed:
+        explanation = result.explain(node)
+        new, old = explanation.after, explanation.before
+        total = log_odds(result.logits[node], new, old) - log_odds(result.before[node], new, old)
+        assert explanation.margin == pytest.approx(total, abs=1e-4)
+        assert sum(part.effect for part in explanation.parts) == pytest.approx(total, abs=1e-4)
+        own = [part for part in explanation.parts if part.kind == "own row"]
+        assert bool(own) == (node in (0, 1))
+        for part in own:
+            partly = copy.copy(result.data)
+            partly.x = result.data.x.clone()
+            partly.x[node] = data.x[node]
+            with torch.no_grad():
+                there = net(partly.x, partly.edge_index)[node]
+            effect = log_odds(result.logits[node], new, old) - log_odds(there, new, old)
+            assert part.effect == pytest.approx(effect, abs=1e-4)
+    assert_same(before, state_of(net, data))
+
+
+def test_edges_at_the_node_are_named() -> None:
+    net, data = model(), graph()
+    source, target = data.edge_index[:, 0].tolist()
+    result = mend(net, data, Both())
+    labels = {part.label for part in result.explain(0).parts}
+    assert "added edge from 2" in labels and "own row" in labels
+    assert f"removed edge from {source}" in {part.label for part in result.explain(target).parts}
+
+
+def test_a_lone_change_accounts_for_everything() -> None:
+    class OneRow(Adapter):
+        def propose(self, case: Any) -> Proposal:
+            x = case.data.x.clone()
+            x[3] = 0
+            return Proposal(x=x)
+
+    explanation = mend(model(), graph(), OneRow()).explain(3)
+    effects = {part.kind: part.effect for part in explanation.parts}
+    assert effects.pop("own row") == pytest.approx(explanation.margin, abs=1e-6)
+    assert all(effect == pytest.approx(0, abs=1e-6) for effect in effects.values())
+    assert {column for column, _, after in explanation.columns if after == 0} == {c for c, _, _ in explanation.columns}
+
+
+def test_as_an_explanation_of_pyg_and_as_text() -> None:
+    result = mend(model(), graph(), Both())
+    explanation = result.explain(0)
+    pyg = explanation.to_pyg()
+    assert pyg.validate() and pyg.edge_mask.numel() == result.data.num_edges
+    added = (result.data.edge_index == torch.tensor([[2], [0]])).all(0)
+    assert bool((pyg.edge_mask[added] >= 0).all()) and float(pyg.node_mask[0].sum()) > 0
+    assert "Node 0" in repr(explanation) and "<table>" in explanation._repr_html_()
+    assert explanation.summary()["parts"]
+    assert explanation.plot().axes
+
+
+def test_nothing_changed_nothing_to_explain() -> None:
+    explanation = mend(model(), graph(), Identity()).explain(2)
+    assert explanation.parts == () and explanation.margin == 0 and explanation.before == explanation.after
+    assert mend(model(), graph(), Identity()).explain(torch.tensor(2)).node == 2
+
+
+@pytest.mark.parametrize("node", [-1, NODES, 1.5, True, "a", None])
+def test_nodes_that_do_not_exist(node: Any) -> None:
+    with pytest.raises(GraphMendError, match=str(NODES - 1)):
+        mend(model(), graph(), GTrans(steps=1)).explain(node)
