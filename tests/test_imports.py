@@ -122,7 +122,7 @@ from torch_geometric.data import Data
 from graphmend.cli import app
 data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
 model = pyg.GCN(3, 8, 2, 2)
-graphmend.mend(model, data, card=graphmend.card(model, data))
+graphmend.mend(model, data, card=graphmend.card(model, data, task="classes"))
 print([name for name in sys.modules if name.startswith("graphmend.lab.") and not name.startswith("graphmend.lab.cli")])
 """
     assert run_python(code).strip() == "[]"

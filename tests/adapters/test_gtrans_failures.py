@@ -267,7 +267,7 @@ def test_a_problem_with_the_input_is_an_error_not_a_reason() -> None:
     data = make_graph()
     del data.y
     with pytest.raises(GraphMendError, match="has no y"):
-        GTrans(Supervised(torch.ones(N, dtype=torch.bool)))(make_model(), data)
+        GTrans(Supervised(torch.ones(N, dtype=torch.bool)))(make_model(), data, task="classes")
     with pytest.raises(GraphMendError, match="no terms"):
         GTrans(_NoTerms())(make_model(), data)
     for value, got in ((1.0, "got 1.0"), (None, "got None"), (torch.ones(3), r"got shape \(3,\)")):

@@ -49,7 +49,7 @@ def specimens() -> Specimens:
         result = mend(model, graph, GTrans(steps=4, lr_feature=0.1, budget=3, feature_steps=2, edge_steps=2))
         writers: dict[str, Callable[[Path], None]] = {
             "model": lambda path: save_model(model, path),
-            "card": graphmend.card(model, graph).save,
+            "card": graphmend.card(model, graph, task="classes").save,
             "patch": result.patch.save,
         }
         files = {}

@@ -58,7 +58,7 @@ def test_every_panel_has_its_words_and_its_data(tmp_path: Path) -> None:
 
 def test_a_gate_shows_its_evidence() -> None:
     net, data = model(), labelled(40)
-    card = graphmend.card(net, data)
+    card = graphmend.card(net, data, task="classes")
     data.x = data.x + 2.0
     result = mend(net, data, card=card)
     assert result.verdict is not None

@@ -114,6 +114,11 @@ class GTrans(Adapter):
         require(some, "feature_steps and edge_steps are both 0: there is nothing to learn; set one of them")
         object.__setattr__(self, "budget", check_budget(self.budget))
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of the loss; choosing by labels needs classes of nodes."""
+        return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
+
     def propose(self, case: Case) -> Proposal:
         """Algorithm 1 of the paper; for the features alone where edges cannot be learned for this model or loss."""
         try:

@@ -158,7 +158,7 @@ def hetero_card(
         cards = {}
         for kind in feature_types(own[0]):
             view = OneType.of(caller, own, kind, node_type, place)
-            cards[kind] = plain_card(view, view.plain_graphs(), seed=seed)
+            cards[kind] = plain_card(view, view.plain_graphs(), seed=seed, task="classes")
     return HeteroCard(node_type, place.text, cards, output)
 
 

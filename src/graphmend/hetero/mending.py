@@ -222,7 +222,7 @@ class _Work:
             graph.x = self._missing[kind]
         card = None if self.card is None else self.card[kind]
         try:
-            return call(adapter, view, graph, card=card, limits=limits, **self.options)
+            return call(adapter, view, graph, card=card, limits=limits, task="classes", **self.options)
         except GraphMendError as error:
             raise type(error)(f"node type {kind!r}: {error}") from error
 

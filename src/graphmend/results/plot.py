@@ -12,7 +12,7 @@ import torch
 
 from graphmend.errors import listed, optional_module, require
 from graphmend.files.files import write_atomically
-from graphmend.outputs import predictions
+from graphmend.outputs import changed_rows, predicted
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
@@ -95,6 +95,9 @@ def _draw_evidence(axes: Any, result: Adaptation) -> None:
 
 
 def _draw_flips(axes: Any, result: Adaptation) -> None:
+    if result.task.kind != "classes":
+        _draw_moves(axes, result)
+        return
     comparison = result.compare()
     moves = list(comparison.moves.items())[:MOVES]
     more = f"; the {len(moves)} most frequent moves" if len(moves) < len(comparison.moves) else ""
@@ -113,11 +116,50 @@ def _draw_flips(axes: Any, result: Adaptation) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _draw_moves(axes: Any, result: Adaptation) -> None:
+    """Of labels, how often each changed; of numbers, what they were and what they are; of others, a sentence."""
+    task = result.task
+    if not task.predicts:
+        axes.set_title("The output is an embedding" if task.kind else "What the output is is not known; name task=")
+        axes.set_axis_off()
+        return
+    comparison = result.compare()
+    axes.set(title=f"{comparison.changed} of {comparison.nodes} {task.rows} changed")
+    axes.grid(alpha=0.25)
+    if task.kind == "labels":
+        counts = comparison.per_label["changed"]
+        axes.bar(range(len(counts)), counts, color=COLOURS[0])
+        axes.set(xlabel="label", ylabel=f"{task.rows} that changed")
+        return
+    old, new = (rows.detach().double().reshape(len(rows), -1).cpu().numpy() for rows in (result.before, result.logits))
+    chosen = _sampled(len(old))
+    for column in range(min(old.shape[1], CLASSES)):
+        axes.scatter(old[chosen, column], new[chosen, column], s=8, alpha=0.6, color=_colour(column))
+    axes.set(xlabel="number before", ylabel="number after")
+
+
+def _classes_of_nodes(result: Adaptation) -> tuple[Array, Array, Array]:
+    """A colour number for each node before and after, and whether its prediction changed."""
+    task, nodes = result.task, result.data.x.size(0)
+    if task.kind == "classes":
+        old, new = predicted(task, result.before), result.predictions
+    else:
+        old = new = torch.zeros(result.logits.size(0), dtype=torch.long)
+    changed = (
+        changed_rows(task, result.before, result.logits) if task.predicts else torch.zeros(len(new), dtype=torch.bool)
+    )
+    columns = [values.cpu() for values in (old, new, changed)]
+    if len(columns[0]) != nodes:
+        graph = result.graph_of_nodes().cpu()
+        columns = [values[graph] for values in columns]
+    return columns[0].numpy(), columns[1].numpy(), columns[2].numpy()
+
+
 def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -> None:
-    old, new = predictions(result.before).cpu().numpy(), result.predictions.cpu().numpy()
+    old, new, flipped = _classes_of_nodes(result)
     nodes = _sampled(len(old))
     points = _planes(result, nodes)
-    changed = old[nodes] != new[nodes]
+    changed = flipped[nodes]
     for axes, name, places, classes in ((first, "before", points[0], old), (second, "after", points[1], new)):
         colours = [_colour(int(number)) for number in classes[nodes]]
         axes.scatter(*places.T, s=12, c=colours, linewidths=0, alpha=0.8)
@@ -131,7 +173,8 @@ def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -
         axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
     present = sorted({*old[nodes].tolist(), *new[nodes].tolist()})
     marks = [first.scatter([], [], s=22, color=_colour(number)) for number in present if number < CLASSES]
-    names = [f"predicted class {number}" for number in present if number < CLASSES]
+    named = "predicted class {}" if result.task.kind == "classes" else "node"
+    names = [named.format(number) for number in present if number < CLASSES]
     if len(names) < len(present):
         marks.append(first.scatter([], [], s=22, color=OTHERS))
         names.append("other classes")

@@ -14,7 +14,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmend.errors import GraphMendError
 from graphmend.graph.batches import put_together
-from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.tables import frame, graph_columns, html_table, text_lines
 
@@ -124,8 +123,9 @@ class Results(Sequence[Adaptation | Failure]):
 
     @property
     def predictions(self) -> Tensor:
-        """The predicted classes on all mended graphs, one after the other."""
-        return predictions(self.logits)
+        """What the model predicts on all mended graphs, one after the other."""
+        require_all = self.logits  # says which graph failed, if one did
+        return torch.cat([entry.predictions for entry in self.mended]) if self else require_all
 
     @property
     def seconds(self) -> float:
