@@ -39,6 +39,11 @@ class Runs(Protocol):
         """The caller's model."""
         ...
 
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        ...
+
     def logits(self, data: Data, /, weights_count: bool = False) -> Tensor:
         """Its output on a graph."""
         ...
@@ -202,8 +207,8 @@ class Adaptation:
 
         Args:
             path: The ``.html`` file.
-            y: True classes, one per node, if they are known: the page then says whether predictions got better.
-            mask: The nodes that are scored, as a boolean tensor.
+            y: True classes (labels, numbers), if they are known: the page then says whether predictions got better.
+            mask: The nodes (or graphs) that are scored, as a boolean tensor.
             title: What the graph is called.
         """
         from graphmend.results.report.page import write_report  # only who wants a page needs jinja2

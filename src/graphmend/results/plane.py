@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from graphmend.outputs import changed_rows, predicted
+
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
 
-__all__ = ["Plane", "plane", "sampled"]
+__all__ = ["Groups", "Plane", "groups_of", "plane", "sampled"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -31,6 +33,31 @@ class Plane:
     before: Array
     after: Array
     share: float
+
+
+class Groups(NamedTuple):
+    """The predicted class of each node before and after, 0 where there are no classes; and whether it changed."""
+
+    before: Array
+    after: Array
+    changed: Array
+
+
+def groups_of(result: Adaptation) -> Groups:
+    """By what nodes are coloured; where graphs are predicted, a node has the class of its graph."""
+    task, nodes = result.task, result.data.x.size(0)
+    if task.kind == "classes":
+        old, new = predicted(task, result.before), result.predictions
+    else:
+        old = new = torch.zeros(result.logits.size(0), dtype=torch.long)
+    changed = (
+        changed_rows(task, result.before, result.logits) if task.predicts else torch.zeros(len(new), dtype=torch.bool)
+    )
+    columns = [values.cpu() for values in (old, new, changed)]
+    if len(columns[0]) != nodes:
+        graph = result.graph_of_nodes().cpu()
+        columns = [values[graph] for values in columns]
+    return Groups(*(values.numpy() for values in columns))
 
 
 def sampled(nodes: int, most: int) -> Array:

@@ -15,8 +15,23 @@ from graphmend.errors import listed, optional_module, require
 from graphmend.files.files import write_atomically
 
 __all__ = [
-    "AFTER", "BAD", "BEFORE", "CLASSES", "COLOURS", "FAINT", "GOOD", "INK", "MUTED", "OTHERS", "class_colour", "dress",
-    "figure", "heading", "points", "save", "title",
+    "AFTER",
+    "BAD",
+    "BEFORE",
+    "CLASSES",
+    "COLOURS",
+    "FAINT",
+    "GOOD",
+    "INK",
+    "MUTED",
+    "OTHERS",
+    "class_colour",
+    "dress",
+    "figure",
+    "heading",
+    "points",
+    "save",
+    "title",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]

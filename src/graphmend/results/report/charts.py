@@ -47,10 +47,11 @@ def flow(predictions: Predictions) -> Flow:
     """The most frequent moves as a drawing."""
     moves = predictions.moves[:MOVES]
     total = sum(move.nodes for move in moves) or 1
-    left, right = (
-        {c: sum(m.nodes for m in moves if side(m) == c) for c in sorted({side(m) for m in moves})}
-        for side in (lambda m: m.before, lambda m: m.after)
-    )
+    left: dict[int, int] = {}
+    right: dict[int, int] = {}
+    for move in moves:
+        left[move.before] = left.get(move.before, 0) + move.nodes
+        right[move.after] = right.get(move.after, 0) + move.nodes
     scale, gap = 180.0 / total, 15.0
     height = 190.0 + gap * max(len(left), len(right))
     bars = [_stacked(nodes, scale, gap, height) for nodes in (left, right)]
@@ -70,7 +71,7 @@ def flow(predictions: Predictions) -> Flow:
 def _stacked(nodes: dict[int, int], scale: float, gap: float, height: float) -> tuple[Bar, ...]:
     y = (height - scale * sum(nodes.values()) - gap * (len(nodes) - 1)) / 2
     bars = []
-    for group, number in nodes.items():
+    for group, number in sorted(nodes.items()):
         bars.append(Bar(group, number, round(y, 1), round(max(1.0, number * scale), 1)))
         y += number * scale + gap
     return tuple(bars)

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.files.provenance import provenance
-from graphmend.outputs import predictions, probabilities
-from graphmend.results.plane import plane, sampled
+from graphmend.outputs import Task, predictions, probabilities
+from graphmend.results.comparison import Comparison
+from graphmend.results.measures import PERCENT
+from graphmend.results.plane import Groups, groups_of, plane, sampled
 from graphmend.results.report.scores import Score, scores_of
 from graphmend.results.verdict import LEFT_ALONE, Verdict
 
@@ -84,7 +86,7 @@ class Change:
     name: str
     counts: tuple[tuple[str, int, int | None], ...]
     pairs: tuple[tuple[int, int, int, int], ...] = ()
-    largest: tuple[tuple[int, float, int, int], ...] = ()
+    largest: tuple[tuple[int, float, int | None, int | None], ...] = ()
     columns: tuple[tuple[int, float, float], ...] = ()
     columns_of: int = 0
 
@@ -129,6 +131,8 @@ class Map:
         after: Places after.
         old: Classes before.
         new: Classes after.
+        changed: Places in this list of those whose prediction changed.
+        has_classes: Whether there are classes.
     """
 
     total: int
@@ -139,6 +143,8 @@ class Map:
     after: tuple[int, ...]
     old: tuple[int, ...]
     new: tuple[int, ...]
+    changed: tuple[int, ...]
+    has_classes: bool
 
 
 @dataclass(frozen=True)
@@ -157,36 +163,36 @@ class NodeFacts:
 
     Args:
         node: The node.
-        before: Its class before.
-        after: Its class after.
-        sure_before: The probability of that class before.
-        sure_after: That of the class after.
         columns: The columns of its row that moved most: column, before, after.
         neighbours: Some of those that send to it, what changed first.
         more: How many others there are.
+        before: Its class before, if nodes have classes.
+        after: Its class after.
+        sure_before: The probability of that class before.
+        sure_after: That of the class after.
         parts: What did it: a part of the change and its effect; ``None`` where that was not worked out.
         margin: What all of the change did to the node's margin.
     """
 
     node: int
-    before: int
-    after: int
-    sure_before: float
-    sure_after: float
     columns: tuple[tuple[int, float, float], ...]
     neighbours: tuple[Neighbour, ...]
     more: int
+    before: int | None = None
+    after: int | None = None
+    sure_before: float | None = None
+    sure_after: float | None = None
     parts: tuple[tuple[str, float], ...] | None = None
     margin: float = 0.0
 
 
 @dataclass(frozen=True)
 class Question:
-    """A node whose label would help to settle the matter: what is predicted as it was, and with the change."""
+    """A node or graph whose label would help to settle the matter, and its class as it was and with the change."""
 
     node: int
-    before: int
-    after: int
+    before: int | None
+    after: int | None
 
 
 @dataclass(frozen=True)
@@ -200,6 +206,8 @@ class Facts:
     next_step: str
     gauges: tuple[Gauge, ...]
     changes: tuple[Change, ...]
+    rows: str
+    output: str
     predictions: Predictions | None
     scores: tuple[Score, ...]
     helped: int | None
@@ -214,24 +222,24 @@ class Facts:
 
 
 def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "") -> Facts:
-    """The facts about a result.
+    """The facts about a result; what makes no sense for what its model predicts is left out.
 
     Args:
         result: The result.
-        y: True classes, one per node.
+        y: True classes, labels or numbers, as :meth:`graphmend.Adaptation.compare` takes them.
         mask: The nodes that are scored.
         title: What the graph is called.
     """
     before, after = result.graph_before(), result.data
-    old, new = predictions(result.before).cpu(), result.predictions.cpu()
-    compared = None if y is None else result.compare(y, mask)
+    compared = result.compare(y, mask) if y is not None or result.task.kind is not None else None
+    task = result.task if compared is None else Task.of(compared.task)
+    groups = groups_of(result)
     moved = result.patch.feature_change(after.x).cpu()
-    chosen = _chosen(result, old, new, moved)
+    chosen = _chosen(result, task, groups, moved)
     start = time.process_time()
-    drawn = _map(result, chosen, old, new)
+    drawn = _map(result, chosen, groups)
     run = (time.process_time() - start) / 2  # it has run the model twice
-    nodes = _explained(result, [_node(result, node, before, after, (old, new), moved) for node in chosen], run)
-    rerun = result.require_rerun()
+    nodes = [_node(result, task, node, before, after, groups, moved) for node in chosen]
     return Facts(
         title=title,
         graph=f"{result.patch.nodes:,} nodes and {result.patch.edges:,} edge entries",
@@ -239,19 +247,41 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
         sentence=result.sentence,
         next_step="" if result.verdict is None else result.verdict.next_step,
         gauges=gauges_of(result.verdict),
-        changes=(change_of(result.patch, before, after, old, new, moved, result.values_filled),),
-        predictions=predictions_of(result.before, result.logits),
-        scores=() if y is None else scores_of(result.before, result.logits, y, mask),
+        changes=(change_of(result.patch, before, after, groups, moved, task, result.values_filled),),
+        rows=task.rows,
+        output=_output(task, compared),
+        predictions=predictions_of(result.before, result.logits) if task.kind == "classes" else None,
+        scores=() if compared is None or y is None else _scores(result, task, compared, y, mask),
         helped=None if compared is None else compared.helped,
         harmed=None if compared is None else compared.harmed,
         scored=0 if compared is None else compared.nodes,
         map=drawn,
-        nodes=tuple(nodes),
-        questions=_questions(result),
+        nodes=tuple(_explained(result, nodes, run) if task.has_node_classes else nodes),
+        questions=_questions(result, task),
         cannot_know=cannot_know(result.verdict),
-        made=made_by(result.verdict, result.seconds, result.patch.before, str(result.logits.device), seed=rerun.seed),
+        made=made_by(
+            result.verdict,
+            result.seconds,
+            result.patch.before,
+            str(result.logits.device),
+            seed=result.require_rerun().seed,
+        ),
         losses=tuple((step.index, step.loss) for step in result.history),
     )
+
+
+def _output(task: Task, compared: Comparison | None) -> str:
+    """What the model's output is and how it moved, where it is no classes."""
+    if compared is None:
+        return f"What the model's rows mean is not known ({task.doubt}), so nothing is said about its predictions"
+    return "" if task.kind == "classes" else str(compared).splitlines()[0]
+
+
+def _scores(result: Adaptation, task: Task, compared: Comparison, y: Any, mask: Any) -> tuple[Score, ...]:
+    if task.kind == "classes":
+        return scores_of(result.before, result.logits, y, mask)
+    both = [(name, old, compared.after[name]) for name, old in compared.before.items() if name in compared.after]
+    return tuple(Score(name, old, new, new - old, is_share=name in PERCENT) for name, old, new in both)
 
 
 def gauges_of(verdict: Verdict | None) -> tuple[Gauge, ...]:
@@ -293,9 +323,9 @@ def change_of(
     patch: Patch,
     before: Data,
     after: Data,
-    old: Tensor,
-    new: Tensor,
+    groups: Groups | None,
     moved: Tensor,
+    task: Task,
     values_filled: int = 0,
     name: str = "",
 ) -> Change:
@@ -305,9 +335,9 @@ def change_of(
         patch: The patch.
         before: The graph as it was, with missing values filled.
         after: The mended graph.
-        old: Predicted classes before.
-        new: Predicted classes after.
+        groups: Predicted classes of its nodes, if they have some.
         moved: How far the features of each node moved.
+        task: What is predicted.
         values_filled: How many missing values were filled.
         name: The type of its nodes.
     """
@@ -325,12 +355,13 @@ def change_of(
         ("edge entries added", patch.num_added, None),
         ("edge weights changed", patch.num_weights, patch.edges),
     ]
+    known = groups if task.has_node_classes else None
     top = moved.argsort(descending=True)[:LISTED].tolist()
     return Change(
         name=name,
         counts=tuple(counts),
-        pairs=_pairs(patch, old),
-        largest=tuple((v, float(moved[v]), int(old[v]), int(new[v])) for v in top if float(moved[v]) > 0),
+        pairs=() if known is None else _pairs(patch, torch.from_numpy(known.before)),
+        largest=tuple((v, float(moved[v]), *_classes(known, v)) for v in top if float(moved[v]) > 0),
         columns=tuple(
             (c, float((distance[:, c] > 0).double().mean()), float(total[c]) / len(some))
             for c in columns
@@ -338,6 +369,10 @@ def change_of(
         ),
         columns_of=len(some),
     )
+
+
+def _classes(groups: Groups | None, node: int) -> tuple[int | None, int | None]:
+    return (None, None) if groups is None else (int(groups.before[node]), int(groups.after[node]))
 
 
 def _pairs(patch: Patch, old: Tensor) -> tuple[tuple[int, int, int, int], ...]:
@@ -352,21 +387,21 @@ def _pairs(patch: Patch, old: Tensor) -> tuple[tuple[int, int, int, int], ...]:
     return tuple((p // classes, p % classes, int(counts[0][p]), int(counts[1][p])) for p in order)
 
 
-def _chosen(result: Adaptation, old: Tensor, new: Tensor, moved: Tensor) -> list[int]:
+def _chosen(result: Adaptation, task: Task, groups: Groups, moved: Tensor) -> list[int]:
     """The nodes to look at closely: those of which the model changed its mind most, then those that moved farthest."""
-    first, second = (probabilities(logits.detach().double()).cpu() for logits in (result.before, result.logits))
-    gain = (second - first).gather(1, new[:, None]).view(-1).nan_to_num(nan=0.0)
-    flipped = (old != new).nonzero().view(-1)
-    order = [*flipped[gain[flipped].argsort(descending=True)[:NODES]].tolist()]
+    order: list[int] = []
+    if task.has_node_classes:
+        first, second = (probabilities(logits.detach().double()).cpu() for logits in (result.before, result.logits))
+        gain = (second - first).gather(1, torch.from_numpy(groups.after)[:, None]).view(-1).nan_to_num(nan=0.0)
+        flipped = torch.from_numpy(groups.changed).nonzero().view(-1)
+        order += flipped[gain[flipped].argsort(descending=True)[:NODES]].tolist()
     order += [node for node in moved.argsort(descending=True)[:NODES].tolist() if float(moved[node]) > 0]
     return list(dict.fromkeys(order))[:NODES]
 
 
 def _node(
-    result: Adaptation, node: int, before: Data, after: Data, classes: tuple[Tensor, Tensor], moved: Tensor
+    result: Adaptation, task: Task, node: int, before: Data, after: Data, groups: Groups, moved: Tensor
 ) -> NodeFacts:
-    old, new = classes
-    first, second = (probabilities(z[node : node + 1].detach().double())[0] for z in (result.before, result.logits))
     change = (after.x[node].double() - before.x[node].double()).nan_to_num(nan=0.0)
     columns = change.abs().argsort(descending=True)[:LISTED].tolist()
     removed, added = (
@@ -377,17 +412,24 @@ def _node(
     kinds = {other: "added" if other in came else "removed" if other in gone else "kept" for other in around}
     # what changed comes first
     order = sorted(around - {node}, key=lambda other: (kinds[other] == "kept", -float(moved[other]), other))
-    return NodeFacts(
+    facts = NodeFacts(
         node=node,
-        before=int(old[node]),
-        after=int(new[node]),
-        sure_before=float(first.max()),
-        sure_after=float(second.max()),
         columns=tuple((c, float(before.x[node, c]), float(after.x[node, c])) for c in columns if float(change[c]) != 0),
         neighbours=tuple(
-            Neighbour(other, int(new[other]), kinds[other], float(moved[other]) > 0) for other in order[:NEIGHBOURS]
+            Neighbour(other, int(groups.after[other]), kinds[other], float(moved[other]) > 0)
+            for other in order[:NEIGHBOURS]
         ),
         more=max(0, len(order) - NEIGHBOURS),
+    )
+    if not task.has_node_classes:
+        return facts
+    sure = [float(probabilities(z[node : node + 1].detach().double()).max()) for z in (result.before, result.logits)]
+    return replace(
+        facts,
+        before=int(groups.before[node]),
+        after=int(groups.after[node]),
+        sure_before=sure[0],
+        sure_after=sure[1],
     )
 
 
@@ -415,8 +457,8 @@ def _explained(result: Adaptation, nodes: list[NodeFacts], run: float) -> list[N
     return out
 
 
-def _map(result: Adaptation, chosen: list[int], old: Tensor, new: Tensor) -> Map:
-    total = old.numel()
+def _map(result: Adaptation, chosen: list[int], groups: Groups) -> Map:
+    total = len(groups.before)
     drawn = sampled(total, POINTS)
     nodes = np.union1d(drawn, np.array(chosen, dtype=np.int64))
     points = plane(result, nodes)
@@ -436,15 +478,19 @@ def _map(result: Adaptation, chosen: list[int], old: Tensor, new: Tensor) -> Map
         nodes=tuple(nodes.tolist()),
         before=places(points.before),
         after=places(points.after),
-        old=tuple(old[nodes].tolist()),
-        new=tuple(new[nodes].tolist()),
+        old=tuple(groups.before[nodes].tolist()),
+        new=tuple(groups.after[nodes].tolist()),
+        changed=tuple(groups.changed[nodes].nonzero()[0].tolist()),
+        has_classes=result.task.kind == "classes",
     )
 
 
-def _questions(result: Adaptation) -> tuple[Question, ...]:
-    if result.alternative is None or result.alternative.logits is None:
+def _questions(result: Adaptation, task: Task) -> tuple[Question, ...]:
+    if result.task.kind is None or result.alternative is None or result.alternative.logits is None:
         return ()
     nodes = result.questions(QUESTIONS).tolist()
+    if task.kind != "classes":
+        return tuple(Question(node, None, None) for node in nodes)
     own, other = predictions(result.logits), predictions(result.alternative.logits)
     old, new = (own, other) if result.alternative.is_considered else (other, own)
     return tuple(Question(node, int(old[node]), int(new[node])) for node in nodes)

@@ -67,10 +67,11 @@ def _environment() -> Any:
         loader=jinja2.FunctionLoader(_text),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_without_controls,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"colour": _colour, "short": _short, "number": _number, "percent": _percent, "plain": _plain}
+    made.filters |= {"colour": _colour, "short": _short, "number": _number, "percent": _percent}
     made.globals |= {"charts": charts, "bins": BINS}
     return made
 
@@ -102,14 +103,13 @@ def _colour(group: int) -> str:
 
 
 def _short(text: str) -> str:
-    """A text from elsewhere: no control characters, and cut off where it is endless."""
-    text = printable(str(text))
+    """A text from elsewhere, cut off where it is endless."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _plain(text: str) -> str:
-    """A whole text from elsewhere, without control characters."""
-    return printable(str(text))
+def _without_controls(value: Any) -> Any:
+    """Every text from elsewhere without the characters that steer what is written around it."""
+    return printable(value) if type(value) is str else value
 
 
 def _number(value: float) -> str:
@@ -129,5 +129,6 @@ def _map_data(drawn: Map | None) -> dict[str, Sequence[int]] | None:
         "after": drawn.after,
         "old": drawn.old,
         "new": drawn.new,
-        "colours": (style.CLASSES,),
+        "changed": drawn.changed,
+        "last": (style.CLASSES if drawn.has_classes else -1,),
     }

@@ -23,25 +23,27 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Score:
-    """One measure before and after, with intervals of 95 %.
+    """One measure before and after, with intervals of 95 % where they were worked out.
 
     Args:
         name: The measure.
         before: Its value before.
-        before_in: The interval.
         after: Its value after.
-        after_in: The interval.
         change: After less before.
-        change_in: The interval; the same nodes are drawn on both sides.
+        before_in: The interval of the value before.
+        after_in: That of the value after.
+        change_in: That of the change; the same nodes are drawn on both sides.
+        is_share: Whether it is read in percent.
     """
 
     name: str
     before: float
-    before_in: Interval
     after: float
-    after_in: Interval
     change: float
-    change_in: Interval
+    before_in: Interval | None = None
+    after_in: Interval | None = None
+    change_in: Interval | None = None
+    is_share: bool = True
 
 
 def wilson(right: int, total: int) -> Interval:
@@ -81,7 +83,7 @@ def scores_of(before: Tensor, after: Tensor, y: Any, mask: Any = None) -> tuple[
         if name == "accuracy":
             spans = [wilson(round(point * total), total) for point in points]
         change = _span(drawn[1] - drawn[0])
-        out.append(Score(name, points[0], spans[0], points[1], spans[1], points[1] - points[0], change))
+        out.append(Score(name, points[0], points[1], points[1] - points[0], spans[0], spans[1], change))
     return tuple(out)
 
 

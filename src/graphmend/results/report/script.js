@@ -6,7 +6,8 @@
   const canvas = document.getElementById("map"), slider = document.getElementById("time");
   const play = document.getElementById("play"), said = document.getElementById("said");
   const search = document.getElementById("search"), wanted = document.getElementById("wanted");
-  const count = map.nodes.length, last = map.colours[0];
+  const count = map.nodes.length, hasClasses = map.last[0] >= 0, last = Math.max(0, map.last[0]);
+  const changed = new Set(map.changed);
   const place = new Map(map.nodes.map((node, index) => [node, index]));
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   let chosen = -1, frame = 0;
@@ -35,7 +36,7 @@
     pen.globalAlpha = 1;
     pen.strokeStyle = ink;
     for (let k = 0; k < count; k++) {
-      if (map.old[k] === map.new[k]) continue;
+      if (!changed.has(k)) continue;
       pen.lineWidth = 0.9;
       pen.beginPath(); pen.arc(x(k), y(k), radius + 1, 0, 7); pen.stroke();
     }
@@ -51,9 +52,10 @@
   const choose = (index, open) => {
     chosen = index;
     const node = map.nodes[index], panel = document.getElementById(`node-${node}`);
-    const move = map.old[index] === map.new[index]
+    const move = !hasClasses
+      ? (changed.has(index) ? "its prediction changed" : "drawn as before and after") : map.old[index] === map.new[index]
       ? `class ${map.new[index]} before and after` : `class ${map.old[index]} before, ${map.new[index]} after`;
-    const hint = panel ? "" : `; result.explain(${node}) says more`;
+    const hint = panel || !hasClasses ? "" : `; result.explain(${node}) says more`;
     said.textContent = `Node ${node}: ${move}${hint}.`;
     if (panel && open) panel.open = true;
     draw();
