@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphmend.outputs import CLASSES
-from graphmend.results.report.facts import (
-    Change,
-    Facts,
-    cannot_know,
-    change_of,
-    gauges_of,
-    made_by,
-    predictions_of,
-)
+from graphmend.results.report.facts import Change, Facts
+from graphmend.results.report.gather import cannot_know, change_of, gauges_of, made_by, predictions_of
 from graphmend.results.report.scores import scores_of
 
 if TYPE_CHECKING:

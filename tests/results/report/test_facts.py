@@ -16,8 +16,9 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 import graphmend
 from graphmend import GTrans, Identity, mend
 from graphmend.lab.backbones import GCN
-from graphmend.results.report import facts as module
-from graphmend.results.report.facts import NEIGHBOURS, Facts, facts_of, gauges_of
+from graphmend.results.report import gather
+from graphmend.results.report.facts import Facts
+from graphmend.results.report.gather import NEIGHBOURS, facts_of, gauges_of
 from graphmend.results.report.scores import scores_of, wilson
 from graphmend.results.verdict import Evidence, Verdict
 from support.gate_cases import card_of, moved, planted, trained
@@ -80,13 +81,13 @@ def test_a_node_has_its_neighbours_and_its_explanation() -> None:
 
 
 def test_nodes_are_not_explained_for_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(gather, "SECONDS", 0.0)
     nodes = facts_of(gtrans()).nodes
     assert len(nodes) > 0 and all(node.parts is None for node in nodes)
 
 
 def test_of_many_nodes_some_are_drawn_and_those_looked_at_are_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POINTS", 10)
+    monkeypatch.setattr(gather, "POINTS", 10)
     facts = facts_of(gtrans())
     drawn = facts.map
     assert drawn is not None and (drawn.drawn, drawn.total) == (10, 40)

@@ -19,7 +19,8 @@ from graphmend import GTrans, Identity, mend
 from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
 from graphmend.results.report import page
-from graphmend.results.report.facts import Facts, Gauge, facts_of
+from graphmend.results.report.facts import Facts, Gauge
+from graphmend.results.report.gather import facts_of
 from graphmend.results.report.index import Row, write_index
 from support.gate_cases import card_of, moved, planted, trained
 from support.graphs import labelled

@@ -19,7 +19,8 @@ from graphmend.errors import optional_module, printable, require
 from graphmend.files.files import write_text
 from graphmend.results import style
 from graphmend.results.report import charts
-from graphmend.results.report.facts import BINS, Facts, Map, facts_of
+from graphmend.results.report.facts import BINS, Facts, Map
+from graphmend.results.report.gather import facts_of
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
