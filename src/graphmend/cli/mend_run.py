@@ -21,6 +21,7 @@ from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_car
 from graphmend.cli.common import check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend import GATE
+from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
     answers_digest,
     answers_in,
@@ -39,6 +40,7 @@ from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
 from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
 from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.files.hetero_graphs import is_hetero_file
 from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.edits import edge_attributes
@@ -264,7 +266,10 @@ def run_mend(request: Request) -> None:
     net = load_any_model(request.model, factory=request.factory, weights=request.weights).to(where)
     adapter_with(request.adapter, chosen, {})  # complain before any graph is read
     with unchanged(net):
-        _run(request, net, chosen, answers, workers, where)
+        if any(map(is_hetero_file, request.graphs)):
+            mend_hetero_files(request, net, adapter_with(request.adapter, chosen, {}), where)
+        else:
+            _run(request, net, chosen, answers, workers, where)
 
 
 def _run(

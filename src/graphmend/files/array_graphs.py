@@ -14,6 +14,7 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.archives import ArrayFile, ArrayHeader, check_size
 from graphmend.files.files import Array, escaped, first_line, open_arrays, write_arrays
+from graphmend.files.hetero_graphs import are_of_types
 
 FORMAT = "graphmend-graph-1"
 NOTE = "graphmend.json"
@@ -36,7 +37,7 @@ def read_npz(path: Path) -> dict[str, Any]:
     """The attributes of a graph; sizes are checked before any array is read."""
     with open_arrays(path, "write it again") as file:
         names = file.files
-        missing = [name for name in ("x", "edge_index") if name not in names]
+        missing = [name for name in ("x", "edge_index") if name not in names and not are_of_types(names)]
         has = escaped(listed(names)) or "none"
         require(not missing, f"{path} has no array {' and no '.join(missing)}; it has {has}")
         note = _read_note(path, file)
@@ -107,6 +108,7 @@ def _read_as(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
     Ends of edges and labels become int64, as losses and indices expect them.
     """
+    name = name.rpartition(".")[2]  # an array of a HeteroData is named after its type first
     if dtype.kind in "iu" and (name == "edge_index" or (dtype.kind == "u" and dtype.itemsize > 1)):
         return np.dtype(np.int64)
     if dtype.kind in "biu" and name == "y":
