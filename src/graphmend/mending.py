@@ -23,7 +23,7 @@ from graphmend.files.digest import unchanged
 from graphmend.graph.batches import Graphs, are_several
 from graphmend.graph.checks import check_order
 from graphmend.graph.limits import Limits
-from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero
+from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero, read_any_card
 from graphmend.model.call import Output
 from graphmend.model.per_graph import has_row_per_graph
 from graphmend.progress import track
@@ -167,7 +167,9 @@ def mend_each(
     limits, parts = options.get("limits"), list(several) if isinstance(graphs, Batch) else []
     each = limits.split([p.num_nodes for p in parts], [p.num_edges for p in parts]) if limits and parts else None
     _make_card(model, source, method, options)
-    given = options.get("card")
+    given: Any = options.get("card")
+    if isinstance(given, (str, PathLike)):
+        given = options["card"] = read_any_card(given)  # type: ignore[typeddict-item]  # once for all graphs
     if given is not None and not isinstance(given, HeteroCard):
         own = SourceCard.of(given)
         own.check_model(model)
@@ -290,7 +292,7 @@ class Mend:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         self.model, self.adapter, self.options = model, adapter_of(adapter), options
         if isinstance(options.get("card"), (str, PathLike)):
-            options["card"] = SourceCard.load(options["card"])
+            options["card"] = read_any_card(options["card"])
 
     def __call__(self, data: Data) -> Data:
         """The mended graph; the input is left as it was."""

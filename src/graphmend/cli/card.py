@@ -17,6 +17,7 @@ from graphmend.cli.common import (
     Output,
     Quiet,
     Seed,
+    Task,
     Verbose,
     Weights,
     check_no_clash,
@@ -48,6 +49,7 @@ def card(
     ] = None,
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.", metavar="NAME")] = None,
     output: Output = None,
+    task: Task = None,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -91,7 +93,7 @@ def card(
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
     complete = [for_model(data, net, where) for data in graphs]
-    made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output))
+    made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output), task=task)
     made.save(target)
     if json_:
         of_card = card_facts(made) if isinstance(made, SourceCard) else made.facts()

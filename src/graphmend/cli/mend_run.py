@@ -45,7 +45,6 @@ from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.edits import edge_attributes
 from graphmend.graph.limits import Limits
-from graphmend.outputs import predictions
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
@@ -75,6 +74,7 @@ class Request:
     given: dict[str, Any]
     limits: dict[str, Any]
     output: str | int | None
+    task: str | None
     mode: str
     seed: int
     device: str
@@ -211,7 +211,9 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> d
     """The report of a mended graph; graph, predictions and patch are written first, the report last."""
     graph, predicted, patch, report_file = results_of(job.path, out)
     save_graph(graph, result.data)
-    arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
+    arrays = {"logits": result.logits.cpu().numpy()}
+    if result.task.predicts:
+        arrays["prediction"] = result.predictions.cpu().numpy()
     write_arrays(predicted, arrays)
     result.patch.save(patch)
     report = {
@@ -287,6 +289,7 @@ def _run(
             **chosen,
             **request.limits,
             "output": request.output,
+            "task": request.task,
             "seed": request.seed,
             "mode": request.mode,
             "card": card.digest,
@@ -311,6 +314,7 @@ def _run(
         settings=chosen,
         call={
             "output": request.output,
+            "task": request.task,
             "seed": request.seed,
             "mode": request.mode,
             "progress": shown and len(left) == 1,
@@ -400,7 +404,9 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
         wanted = "--card" if request.card is not None else "--no-card"
         single = request.card is None and not request.no_card
         require(single, f"--source makes a card on the way; leave out {wanted}")
-        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"), request.output)
+        made = card_of_graphs(
+            net, request.sources, device, request.given.get("embedding"), request.output, request.task
+        )
         return Card(made, f"source card made from {', '.join(map(str, request.sources))}")
     return find_card(request.checkpoint, request.card, request.no_card)
 

@@ -174,8 +174,9 @@ def hetero_card(
     return HeteroCard(node_type, place.text, cards, output)
 
 
-def read_any_card(path: str | Path) -> SourceCard | HeteroCard:
+def read_any_card(path: str | PathLike[str]) -> SourceCard | HeteroCard:
     """A source card of either kind of model, as the header of the file says."""
+    path = Path(path)
     _, metadata = read_safetensors(path)
     return HeteroCard.load(path) if is_of_format(metadata, FORMAT) else SourceCard.load(path)
 

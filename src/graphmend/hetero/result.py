@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -86,6 +87,14 @@ class HeteroAdaptation:
     def compare(self, y: Any = None, mask: Any = None) -> Comparison:
         """How many predictions changed, and with labels whether they got better; see :class:`graphmend.Adaptation`."""
         return compare(self.before, self.logits, y, mask)
+
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write one page about all of this that opens from disk, see :meth:`graphmend.Adaptation.report`."""
+        from graphmend.hetero.report import hetero_facts  # only who wants a page needs jinja2
+        from graphmend.results.report.page import check_page, write_page
+
+        check_page(path)
+        write_page(path, hetero_facts(self, y, mask, title))
 
     def summary(self) -> dict[str, Any]:
         """The numbers people ask for, ready for JSON."""

@@ -39,6 +39,11 @@ class Runs(Protocol):
         """The caller's model."""
         ...
 
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        ...
+
     def logits(self, data: Data, /, weights_count: bool = False) -> Tensor:
         """Its output on a graph."""
         ...
@@ -196,6 +201,19 @@ class Adaptation:
             path: Where to save it, if anywhere; the ending decides on the format.
         """
         return plot(self, path)
+
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write one page about all of this that opens from disk, see :mod:`graphmend.results.report`.
+
+        Args:
+            path: The ``.html`` file.
+            y: True classes (labels, numbers), if they are known: the page then says whether predictions got better.
+            mask: The nodes (or graphs) that are scored, as a boolean tensor.
+            title: What the graph is called.
+        """
+        from graphmend.results.report.page import write_report  # only who wants a page needs jinja2
+
+        write_report(path, self, y, mask, title)
 
     def explain(self, node: int) -> Explanation:
         """Why the prediction of a node changed: which part of the change did how much, see :mod:`.explain`.

@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import torch
@@ -135,6 +136,20 @@ class Results(Sequence[Adaptation | Failure]):
     def to_frame(self) -> Any:
         """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.tables.graph_columns`."""
         return frame(graph_columns(self))
+
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write a page about all graphs, see :mod:`graphmend.results.report`.
+
+        Args:
+            path: A folder, for ``index.html`` and a page about each graph that did not fail; or the ``.html`` file of
+                the one page about all.
+            y: True classes of each graph, one entry per graph, or ``None`` for one without.
+            mask: The nodes that are scored, one entry per graph.
+            title: What the graphs are called.
+        """
+        from graphmend.results.report.index import write_reports  # only who wants a page needs jinja2
+
+        write_reports(path, self, y, mask, title)
 
     def summary(self) -> dict[str, Any]:
         """How many graphs came to which decision, and the summary of each, ready for JSON."""
