@@ -95,7 +95,7 @@ def test_every_imported_package_is_declared_where_it_is_needed() -> None:
     extras = {name: distributions(texts) for name, texts in project["optional-dependencies"].items()}
     own, lab = distributions(project["dependencies"]), extras["lab"] | extras["plot"]
     product = {name for file in PRODUCT for name in outside(file)}
-    assert product - extras["ray"] - COME_ALONG <= own | extras["plot"]
+    assert product - extras["ray"] - extras["scale"] - COME_ALONG <= own | extras["plot"]
     assert {name for file in LAB for name in outside(file)} <= own | lab
     assert own <= product and lab <= {name for file in FILES for name in outside(file)} | {"graphmend"}
 

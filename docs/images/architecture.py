@@ -32,6 +32,7 @@ PRODUCT: dict[str, tuple[float, float, str]] = {  # column, row, what lives ther
     "cards": (1.0, 4, "what a model saw\nin training"),
     "results": (2.0, 3, "patch, verdict,\nhistory"),
     "workers": (3.0, 3, "processes, Ray"),
+    "shards": (3.0, 4, "graphs larger\nthan memory"),
     "transforms": (0.0, 2, "views, purifiers"),
     "model": (1.0, 2, "any model, frozen"),
     "files": (2.0, 2, "graphs and results\non disk"),

@@ -71,7 +71,7 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
     attributes = FORMATS[kind].read(path)
     for name, value in attributes.items():
         own = own_name(name, attributes)
-        _check_name(path, own)
+        check_name(path, own)
         if own == "num_nodes":
             attributes[name] = _node_count(path, value)
     if are_of_types(attributes):
@@ -113,7 +113,7 @@ def save_graph(path: str | Path, data: Data) -> None:
     given_attributes = flat(path, data) if isinstance(data, HeteroData) else data.to_dict()
     attributes = {name: _as_stored(value) for name, value in given_attributes.items()}
     for name in attributes:
-        _check_name(path, own_name(name, attributes))
+        check_name(path, own_name(name, attributes))
     left_out = [name for name, value in attributes.items() if not form.can_hold(value)]
     needed = [name for name in attributes if own_name(name, attributes) in ("x", "edge_index")]
     for name in needed if isinstance(data, HeteroData) else ("x", "edge_index"):
@@ -124,7 +124,8 @@ def save_graph(path: str | Path, data: Data) -> None:
         _LOG.warning("%s cannot hold these attributes of the graph, which are left out: %s", path, ", ".join(left_out))
 
 
-def _check_name(path: Path, name: str) -> None:
+def check_name(path: Path, name: str) -> None:
+    """Raise unless an attribute of a graph may have a name."""
     is_free = name != "" and name.isprintable() and not name.startswith("_") and name not in _OF_PYG
     require(is_free, f"{path}: an attribute cannot have the name {name[:40]!r}, which PyG needs itself; rename it")
 

@@ -25,8 +25,13 @@ _AS_NPZ = "save the graph as .npz instead"
 _DENSE = ("x", "edge_index", "edge_weight", "y")
 
 
-def read_torch(path: Path) -> dict[str, Any]:
-    """The attributes of a graph. Sizes and checksums are compared first: torch itself does neither."""
+def read_torch(path: Path, *, mapped: bool = False) -> dict[str, Any]:
+    """The attributes of a graph. Sizes and checksums are compared first: torch itself does neither.
+
+    Args:
+        path: The file.
+        mapped: Whether tensors stay in the file until they are used; then they need not fit into memory.
+    """
     try:
         with open_archive(path) as archive:
             unpacked = check_contents(path, archive)
@@ -37,13 +42,14 @@ def read_torch(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or was not written by torch.save of version 1.6 or later ({first_line(error)}); "
             f"{_AS_NPZ}"
         ) from error
-    attributes = _attributes(path, _load(path))
+    attributes = _attributes(path, _load(path, mapped))
     count, size = 0, 0
     for part in _parts(path, attributes):
         count, size = count + 1, size + (_size(part) if isinstance(part, Tensor) else 0)
         # A byte of the file makes one item at most, unless lists hold the same lists again and again.
         require(count <= unpacked, f"{path} holds lists that are out of proportion to the file; {_AS_NPZ}")
-    check_size(path, size, "if its contents really are that large, save its tensors with .contiguous()")
+    if not mapped:
+        check_size(path, size, "if its contents really are that large, save its tensors with .contiguous()")
     return {name: _plain(path, name, value, own_name(name, attributes)) for name, value in attributes.items()}
 
 
@@ -73,11 +79,11 @@ def torch_can_hold(value: Any, depth: int = 0) -> bool:
     return value is None or type(value) in (str, int, float, bool, complex)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, mapped: bool) -> Any:
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a file made to do harm can lead to an error of any kind
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it holds {refused[1]}" if refused else first_line(error)
