@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo quick test slow fuzz lint types wheel clean
+.PHONY: demo quick test slow fuzz mutants lint types wheel clean
 
 demo: $(READY)
 	$(VENV)/bin/graphmend demo
@@ -24,6 +24,11 @@ INPUTS ?= 20000
 SEED ?= 0
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(VENV)/bin/python -m fuzz.run --inputs $(INPUTS) --seed $(SEED)
+
+# Random small faults in the core, one at a time: do the tests of the room notice? About two minutes for each
+COUNT ?= 60
+mutants: $(READY)
+	$(VENV)/bin/python tests/mutants.py --count $(COUNT) --seed $(SEED)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks

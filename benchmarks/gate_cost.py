@@ -67,7 +67,7 @@ def measure(
     model = model.to(device).eval()
     graphs_of = {name: target.to(device) for name, target in targets(data).items()}
     train = graphs_of["clean"]
-    card = graphmend.card(model, train)
+    card = graphmend.card(model, train, task="classes")
     decisions: dict[str, str] = {}
 
     def forward() -> None:
@@ -85,7 +85,10 @@ def measure(
 
         return run
 
-    runs: dict[str, Callable[[], Any]] = {"forward": forward, "card": lambda: graphmend.card(model, train)}
+    runs: dict[str, Callable[[], Any]] = {
+        "forward": forward,
+        "card": lambda: graphmend.card(model, train, task="classes"),
+    }
     runs |= {f"gate, {name}": gate(name, card=card) for name in graphs_of}
     runs["blind"] = gate("broken rows")
     runs["GTrans"] = lambda: graphmend.GTrans()(model, train)

@@ -6,7 +6,7 @@ Models are stock PyG models trained with plain PyTorch, graphs are handwritten d
 random blocks and, with ``--data``, Cora and CiteSeer; each is given as it is, as another half of the same nodes, and
 with every kind of fault. Both trees run ``card`` and ``mend`` on the same files, in processes of their own. Stored is,
 for each case, whether the verdict, the features, the edges and the output are equal to the bit (0), and if not, how far
-apart they are, and the accuracy in percent on the nodes that were not trained on: frozen, before and after.
+apart they are, and the accuracy in percent on every other node, before and after.
 """
 
 from __future__ import annotations
@@ -156,10 +156,15 @@ def compare(path: Path, before: Path, after: Path) -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {"model": case["name"], "fault": case["fault"], "regime": regime}
         row["verdict"] = old["verdict"] if old["verdict"] == new["verdict"] else [old["verdict"], new["verdict"]]
         for part in ("x", "edges", "logits"):
-            row[part] = (
-                0.0 if torch.equal(old[part].nan_to_num(), new[part].nan_to_num()) else distance(old[part], new[part])
-            )
+            is_same = torch.equal(old[part].nan_to_num(), new[part].nan_to_num())
+            row[part] = 0.0 if is_same else distance(old[part], new[part])
+        if row["x"] or row["edges"] or row["logits"]:
+            row["accuracy"] = [_accuracy(logits, case["data"].y) for logits in (old["logits"], new["logits"])]
         yield row
+
+
+def _accuracy(logits: torch.Tensor, y: torch.Tensor) -> float:
+    return round(100 * float((logits.argmax(1) == y)[1::2].double().mean()), 2)
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ class Few(InMemoryDataset):  # type: ignore[misc]
 
 def test_a_data_set_of_pyg_returns_mended_graphs() -> None:
     net = model()
-    known = card(net, labelled(20, 5))
+    known = card(net, labelled(20, 5), task="classes")
     harmed = FeatureNoise(ratio=0.2, scale=20.0, seed=1)
     dataset = Few(T.Compose([harmed, Mend(net, card=known)]))
     for seed in range(2):

@@ -40,6 +40,7 @@ RUNNING = (
     "docs/graphs-and-models.md",
     "docs/gtrans.md",
     "docs/guide.md",
+    "docs/heterogeneous.md",
     "docs/monitor.md",
     "docs/no-harm.md",
     "docs/what-comes-back.md",

@@ -36,7 +36,11 @@ def other_graph(dtype: torch.dtype) -> Data:
 def test_one_call_works_for_any_model(name: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
     model = make_model(torch.float32, TakesData if name == "forward(data)" else lambda: basic(name)).eval()
     data, train = make_graph(torch.float32), other_graph(torch.float32)
-    given: dict[str, Any] = {"blind": {}, "card": {"card": card(model, train)}, "source": {"source": train}}[how]
+    given: dict[str, Any] = {
+        "blind": {},
+        "card": {"card": card(model, train, task="classes")},
+        "source": {"source": train, "task": "classes"},
+    }[how]
     before = state_of(model, data)
     result = graphmend.mend(model, data, **given)
     assert_same(before, state_of(model, data))
@@ -64,7 +68,7 @@ def test_without_an_adapter_the_gate_is_asked() -> None:
 def test_several_training_graphs_are_one_source() -> None:
     model, graphs = trained("sage"), [planted(), planted(2)]
     result = graphmend.mend(model, moved(planted(1)), source=graphs)
-    expected = Gate()(model, moved(planted(1)), card=card(model, graphs))
+    expected = Gate()(model, moved(planted(1)), card=card(model, graphs, task="classes"))
     assert_same_result(result, expected)
     assert result.verdict == expected.verdict != Gate()(model, moved(planted(1)), card=card_of("sage")).verdict
 
@@ -124,7 +128,11 @@ def test_a_batch_of_a_loader_is_refused_with_the_way_to_go(mark: str) -> None:
     batch = data.clone()
     batch.n_id, batch[mark] = torch.arange(N), torch.arange(4) if mark == "input_id" else 4
     before = state_of(model, data)
-    for call in (lambda: graphmend.mend(model, batch), lambda: GTrans()(model, batch), lambda: card(model, batch)):
+    for call in (
+        lambda: graphmend.mend(model, batch),
+        lambda: GTrans()(model, batch),
+        lambda: card(model, batch, task="classes"),
+    ):
         with pytest.raises(GraphMendError, match=r"batch of a NeighborLoader.*whole graph, and load batches from resu"):
             call()
     assert_same(before, state_of(model, data))

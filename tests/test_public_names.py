@@ -16,7 +16,7 @@ NAMES = {
     "graphmend": """
         Adaptation AirGNNTune Align Failure FineTune FrozenGNN GTrans Gate GraphMendError Identity Impute JaccardFilter
         Limits Mend Patch Purify Results Reweight SourceCard Tent UnsupportedLayerError Verdict
-        card load_graph mend mend_each save_graph __version__
+        card load_graph mend mend_each open_graph save_graph __version__
     """,
     "graphmend.adapters": """
         ADAPTERS Adapter Align Case GTrans Gate Identity Impute Proposal Purify Reweight Sequence Stopped

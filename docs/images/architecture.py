@@ -25,7 +25,7 @@ WIDTH, HEIGHT, ACROSS, UPWARDS = 1.95, 0.8, 2.1, 1.1  #: of a room, and from one
 
 PRODUCT: dict[str, tuple[float, float, str]] = {  # column, row, what lives there
     "cli": (2.6, 9, "the command line"),
-    "monitor": (1.8, 8, "a stream of graphs,\nalarms"),
+    "monitor": (1.9, 7, "a stream of graphs,\nalarms"),
     "mending": (0.7, 8, "the one call: mend"),
     "hetero": (0.4, 7, "graphs of several\ntypes"),
     "adapters": (1.0, 6, "GTrans, menders,\nthe gate"),
@@ -33,6 +33,7 @@ PRODUCT: dict[str, tuple[float, float, str]] = {  # column, row, what lives ther
     "cards": (1.0, 4, "what a model saw\nin training"),
     "results": (2.0, 3, "patch, verdict,\nhistory"),
     "workers": (3.0, 3, "processes, Ray"),
+    "shards": (3.0, 4, "graphs larger\nthan memory"),
     "transforms": (0.0, 2, "views, purifiers"),
     "model": (1.0, 2, "any model, frozen"),
     "files": (2.0, 2, "graphs and results\non disk"),

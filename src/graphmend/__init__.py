@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from graphmend.results.patch import Patch
     from graphmend.results.results import Failure, Results
     from graphmend.results.verdict import Verdict
+    from graphmend.shards.folder import open_graph
 else:
     _HOMES = {
         "Adaptation": "results.adaptation",
@@ -66,6 +67,7 @@ else:
         "load_graph": "files.graph_files",
         "mend": "mending",
         "mend_each": "mending",
+        "open_graph": "shards.folder",
         "save_graph": "files.graph_files",
     }
 
@@ -116,5 +118,6 @@ __all__ = [
     "load_graph",
     "mend",
     "mend_each",
+    "open_graph",
     "save_graph",
 ]

@@ -58,7 +58,8 @@ class Adapter(Protocol):
     """Makes a trained model and a test graph fit each other.
 
     Where it needs something, it says so by attributes: ``changes_model = True`` (it is given a copy of the model to
-    change), ``fills_missing = True`` (missing values are filled for it), ``embedding`` (the module whose output is Z).
+    change), ``fills_missing = True`` (missing values are filled for it), ``embedding`` (the module whose output is Z),
+    ``tasks`` (those of :data:`graphmend.outputs.TASKS` that it serves, such as ``("classes",)``).
     """
 
     def propose(self, case: Case, /) -> Proposal:

@@ -23,7 +23,7 @@ from graphmend.files.digest import unchanged
 from graphmend.graph.batches import Graphs, are_several
 from graphmend.graph.checks import check_order
 from graphmend.graph.limits import Limits
-from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero
+from graphmend.hetero import HeteroAdaptation, HeteroCard, hetero_card, mend_hetero, read_any_card
 from graphmend.model.call import Output
 from graphmend.model.per_graph import has_row_per_graph
 from graphmend.progress import track
@@ -96,8 +96,10 @@ def mend(
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
-            ``limits``, ``seed``, ``progress``, ``callback``, ``mode`` and ``output`` (which part of what the model
-            returns has the scores: ``"logits"``, ``0``), see :class:`graphmend.adapters.Adapter`.
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode``, ``output`` (which part of what the model
+            returns has the scores: ``"logits"``, ``0``) and ``task`` (what the model's rows are, where that cannot be
+            told: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``), see
+            :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
@@ -120,7 +122,10 @@ def mend(
 def _mended(adapter: Any, model: nn.Module, data: Any, options: Options) -> Any:
     """The result of one graph, of whatever kind."""
     if isinstance(data, HeteroData):
-        return mend_hetero(model, data, adapter, **options)  # type: ignore[arg-type]  # which has cards and limits by type
+        task = options.get("task")
+        require(task in (None, "classes"), f"a HeteroData is mended for task='classes' alone (got {task!r})")
+        given: dict[str, Any] = {name: value for name, value in options.items() if name != "task"}
+        return mend_hetero(model, data, adapter, **given)  # which has cards and limits by type
     return call(adapter, model, data, **options)
 
 
@@ -162,7 +167,9 @@ def mend_each(
     limits, parts = options.get("limits"), list(several) if isinstance(graphs, Batch) else []
     each = limits.split([p.num_nodes for p in parts], [p.num_edges for p in parts]) if limits and parts else None
     _make_card(model, source, method, options)
-    given = options.get("card")
+    given: Any = options.get("card")
+    if isinstance(given, (str, PathLike)):
+        given = options["card"] = read_any_card(given)  # type: ignore[typeddict-item]  # once for all graphs
     if given is not None and not isinstance(given, HeteroCard):
         own = SourceCard.of(given)
         own.check_model(model)
@@ -224,9 +231,8 @@ def _make_card(model: nn.Module, source: Data | Several | None, adapter: Any, op
     if source is not None:
         given = options.get("card") is not None
         require(not given, "give a card or the source to make one from, not both")
-        options["card"] = card(
-            model, source, embedding=getattr(adapter, "embedding", None), output=options.get("output")
-        )
+        embedding, output, task = getattr(adapter, "embedding", None), options.get("output"), options.get("task")
+        options["card"] = card(model, source, embedding=embedding, output=output, task=task)
 
 
 def card(
@@ -236,6 +242,7 @@ def card(
     embedding: str | None = None,
     seed: int = 0,
     output: Output = None,
+    task: str | None = None,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
@@ -249,11 +256,13 @@ def card(
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
         output: Which part of what the model returns has the scores, see :func:`mend`.
+        task: What the model's rows are, where the labels ``y`` of the graph do not tell, see :func:`mend`.
     """
     first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
     if isinstance(first, HeteroData):
+        require(task in (None, "classes"), f"a HeteroData has a card for task='classes' alone (got {task!r})")
         return hetero_card(model, train_data, embedding=embedding, seed=seed, output=output)  # type: ignore[return-value]
-    return make_card(model, train_data, embedding=embedding, seed=seed, output=output)
+    return make_card(model, train_data, embedding=embedding, seed=seed, output=output, task=task)
 
 
 def _batch(data: Data | Several) -> Batch | None:
@@ -268,7 +277,7 @@ class Mend:
     Args:
         model: Any trained PyG module; it is left as it was.
         adapter: A method, its class or its name; the gate decides when ``None``.
-        options: ``card``, ``limits``, ``seed``, ``mode`` and ``output``, as in :func:`mend`.
+        options: ``card``, ``limits``, ``seed``, ``mode``, ``output`` and ``task``, as in :func:`mend`.
 
     Example:
         >>> import torch
@@ -283,7 +292,7 @@ class Mend:
         require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
         self.model, self.adapter, self.options = model, adapter_of(adapter), options
         if isinstance(options.get("card"), (str, PathLike)):
-            options["card"] = SourceCard.load(options["card"])
+            options["card"] = read_any_card(options["card"])
 
     def __call__(self, data: Data) -> Data:
         """The mended graph; the input is left as it was."""

@@ -1,11 +1,13 @@
 """The one place that reads outputs of models, labels and masks.
 
-A classifier has one row of class scores per node, ``(N, C)``, or one binary logit per node, ``(N,)`` or ``(N, 1)``,
-which is class 1 where it is above 0. Labels are one whole number per node; a mask says which nodes count.
+What an output means is its :class:`Task`. A classifier has one row of class scores per node, ``(N, C)``, or one binary
+logit per node, ``(N,)`` or ``(N, 1)``, which is class 1 where it is above 0. Labels are one whole number per node; a
+mask says which nodes count.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmend.errors import require
+from graphmend.errors import GraphMendError, one_of, require
 
 __all__ = [
+    "ASK",
+    "CLASSES",
     "FLOATS",
+    "KINDS",
+    "TASKS",
+    "Task",
+    "changed_rows",
     "check_classes",
     "check_dense",
     "check_floats",
@@ -25,14 +33,78 @@ __all__ = [
     "count_classes",
     "cross_entropy",
     "has_one_logit",
+    "moves_that_count",
     "number_of_classes",
+    "number_of_columns",
+    "predicted",
     "predictions",
     "probabilities",
     "read_labels",
     "read_mask",
+    "wrongness",
 ]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+KINDS = {
+    "classes": "one class for each node or graph",
+    "labels": "several independent labels, one logit each",
+    "numbers": "regression",
+    "embedding": "a representation of the nodes that predicts nothing itself, such as an encoder's for link prediction",
+}
+"""What the rows of an output can be."""
+TASKS = (*KINDS, *(f"{kind} per graph" for kind in KINDS if kind != "embedding"))
+"""The texts of all tasks: with one row per node, then with one row per graph."""
+MOVE = 0.1  # of its standard deviation, by which a predicted number has to move to count as changed
+ASK = "name what the model's rows are with task='classes', 'labels', 'numbers' or 'embedding' (--task)"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the rows of a model's output are.
+
+    Args:
+        kind: One of :data:`KINDS`; ``None`` where nothing has told.
+        per_graph: Whether there is one row per graph, and not one per node.
+        moves: Of numbers, by how much each column has to move to count as changed.
+        doubt: Why the kind is not known.
+    """
+
+    kind: str | None = None
+    per_graph: bool = False
+    moves: tuple[float, ...] = ()
+    doubt: str = "nothing tells what the model's rows are"
+
+    def __str__(self) -> str:
+        return "unknown" if self.kind is None else f"{self.kind} per graph" if self.per_graph else self.kind
+
+    @property
+    def rows(self) -> str:
+        """What has one row each, in the plural."""
+        return "graphs" if self.per_graph else "nodes"
+
+    @property
+    def has_node_classes(self) -> bool:
+        """Whether every node has a predicted class."""
+        return self.kind == "classes" and not self.per_graph
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it is known, and its rows are predictions."""
+        return self.kind not in (None, "embedding")
+
+    def known(self) -> Task:
+        """The task, if it is known; the error asks for its name."""
+        require(self.kind is not None, f"{self.doubt}; {ASK}")
+        return self
+
+    @classmethod
+    def of(cls, text: str, moves: tuple[float, ...] = ()) -> Task:
+        """The task with one of the texts in :data:`TASKS`."""
+        one_of("task", text, TASKS)
+        return cls(text.removesuffix(" per graph"), text.endswith(" per graph"), moves)
+
+
+CLASSES = Task("classes")
 
 
 def has_one_logit(logits: Tensor) -> bool:
@@ -50,6 +122,59 @@ def predictions(logits: Tensor) -> Tensor:
     check_output(logits)
     logits = logits if logits.dtype in FLOATS else logits.double()
     return (logits.reshape(-1) > 0).long() if has_one_logit(logits) else logits.argmax(dim=1)
+
+
+def number_of_columns(logits: Tensor) -> int:
+    """How many numbers an output has in each row."""
+    return 1 if logits.dim() == 1 else logits.size(1)
+
+
+def predicted(task: Task, logits: Tensor) -> Tensor:
+    """What an output predicts: a class each, ``(rows,)``; labels of 0 and 1, ``(rows, labels)``; or the numbers."""
+    kind = task.known().kind
+    if kind == "classes":
+        return predictions(logits)
+    check_output(logits)
+    if kind == "labels":
+        return (logits > 0).long().reshape(logits.size(0), -1)
+    if kind == "numbers":
+        return logits
+    raise GraphMendError(
+        "the model's output is an embedding (task='embedding'), which predicts nothing by itself; result.logits has it"
+    )
+
+
+def changed_rows(task: Task, before: Tensor, after: Tensor) -> Tensor:
+    """The rows, as a mask, that predict something else: another class, any other label, or a number that has moved."""
+    old, new = predicted(task, before), predicted(task, after)
+    if task.kind != "numbers":
+        return (old != new).reshape(old.size(0), -1).any(1)
+    moved = (new.double() - old.double()).abs().reshape(old.size(0), -1)
+    return ~(moved <= moved.new_tensor(task.moves or moves_that_count(before))).all(1)
+
+
+def moves_that_count(logits: Tensor) -> tuple[float, ...]:
+    """By how much each number has to move to count as changed: a tenth of its standard deviation."""
+    columns = logits.detach().double().reshape(logits.size(0), -1)
+    finite = columns[columns.isfinite().all(1)]
+    if len(finite) == 0:
+        return (0.0,) * columns.size(1)
+    return tuple(MOVE * float(value) for value in finite.std(0, correction=0))
+
+
+def wrongness(task: Task, logits: Tensor, truth: Tensor) -> Tensor:
+    """How wrong each row is: 1 for another class, the number of wrong labels, or the mean distance of the numbers.
+
+    Args:
+        task: What the rows are.
+        logits: The output.
+        truth: One class, or one row of labels or numbers, for each row; NaN is not known and does not count.
+    """
+    found = predicted(task, logits)
+    if task.kind == "classes":
+        return (found != truth).double()
+    away = (found.double().reshape(len(truth), -1) - truth.double().reshape(len(truth), -1)).abs()
+    return away.nansum(1) if task.kind == "labels" else away.nanmean(1)
 
 
 def class_scores(logits: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def card_of(model: nn.Module, columns: int = IN) -> SourceCard:
         alike = data.y[data.edge_index[0]] == data.y[data.edge_index[1]]
         means = torch.stack([data.x[data.y == side].mean(0) for side in (0, 1)])
         x = 0.8 * (0.7 * data.x + 0.3 * means[data.y]).flip(0) - 0.2
-        _CARDS[key] = card(model, Data(x=x, edge_index=data.edge_index[:, alike]))
+        _CARDS[key] = card(model, Data(x=x, edge_index=data.edge_index[:, alike]), task="classes")
     return _CARDS[key]
 
 
@@ -250,9 +250,9 @@ def test_without_a_card_it_works_or_says_that_it_needs_one(name: str) -> None:
     model, data = in_use(name), make_graph()
     if name in NEED_A_CARD:
         with pytest.raises(GraphMendError, match=r"needs a source card; make one with graphmend.card\("):
-            mend(model, data, make_adapter(name))
+            mend(model, data, make_adapter(name), task="classes")
     else:
-        assert mend(model, data, make_adapter(name)).reason is None
+        assert mend(model, data, make_adapter(name), task="classes").reason is None
 
 
 def with_surrogate(name: str, surrogate: Any) -> AdapterContract:
@@ -349,16 +349,16 @@ def test_whenever_it_is_interrupted_nothing_is_touched(name: str, error: type[Ba
     """Ctrl-C, or an error of the model itself, at the first call of the model, at the last, and between."""
     counter = Counter()
     made = None if name in (BLIND, *NEED_A_MODEL) else card_of(make_model(make=lambda: Stopping(name, Counter())))
-    mend(make_model(make=lambda: Stopping(name, counter)), make_graph(), make_adapter(name), card=made)
+    mend(make_model(make=lambda: Stopping(name, counter)), make_graph(), make_adapter(name), card=made, task="classes")
     stopping = Counter(error, at=int(share * (counter.calls - 1)))
     model, data = make_model(make=lambda: Stopping(name, stopping)).train(), make_graph()
     before = state_of(model, data)
     if error is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            mend(model, data, make_adapter(name), card=made)
+            mend(model, data, make_adapter(name), card=made, task="classes")
     else:
         with pytest.raises(GraphMendError, match=r"cannot run on this graph, .*: Boom: no message"):
-            mend(model, data, make_adapter(name), card=made)
+            mend(model, data, make_adapter(name), card=made, task="classes")
     assert_same(before, state_of(model, data))
 
 

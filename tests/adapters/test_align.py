@@ -77,7 +77,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_moments_are_reached(kind: str) -> None:
     model, data = seeded(MODELS[kind]), graph()
-    made, test = card(model, data), shifted(data)
+    made, test = card(model, data, task="classes"), shifted(data)
     before = state_of(model, test)
     result = Align()(model, test, card=made)
     assert_same(before, state_of(model, test))
@@ -93,14 +93,14 @@ def test_attention_comes_nearer(name: str) -> None:
     """Attention is no linear map, so that the way back is one to first order only."""
     model = seeded((lambda: stock("GAT", heads=2)) if name == "GAT" else (lambda: build("gat", IN, HID, OUT)))
     data = graph()
-    made, test = card(model, data), shifted(data)
+    made, test = card(model, data, task="classes"), shifted(data)
     then, now = distances(model, made, test, Align()(model, test, card=made).data)
     assert now < 0.5 * then
 
 
 def test_the_training_graph_stays_as_it_is() -> None:
     model, data = seeded(MODELS["GCN"]), graph()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     result = Align()(model, data, card=made)
     assert torch.equal(result.data.x, data.x) and result.patch.num_rows == 0
     assert result.data.x.data_ptr() != data.x.data_ptr()
@@ -123,7 +123,7 @@ def test_a_shift_of_all_rows_is_undone(kind: str) -> None:
     model = trained(seeded(MODELS[kind]), data)
     move = data.x[data.y == 1].mean(0) - data.x[data.y == 0].mean(0)
     test = Data(x=data.x + 3 * move, edge_index=data.edge_index, y=data.y)
-    result = Align()(model, test, card=card(model, data))
+    result = Align()(model, test, card=card(model, data, task="classes"))
     with FrozenGNN(model, data) as frozen:
         logits = frozen.predict(data), frozen.predict(test), result.logits
     there, lost, found = (float((out.argmax(1) == data.y).double().mean()) for out in logits)
@@ -142,8 +142,8 @@ def test_the_unit_of_the_features_does_not_matter(kind: str, scale: float) -> No
                 parameter /= scale
                 assert "convs.0" in name
     larger, larger_test = (Data(x=scale * g.x, edge_index=g.edge_index) for g in (data, test))
-    mine = Align()(model, test, card=card(model, data))
-    others = Align()(other, larger_test, card=card(other, larger))
+    mine = Align()(model, test, card=card(model, data, task="classes"))
+    others = Align()(other, larger_test, card=card(other, larger, task="classes"))
     torch.testing.assert_close(others.logits, mine.logits, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(others.data.x / scale, mine.data.x, rtol=1e-6, atol=1e-7)
 
@@ -151,7 +151,7 @@ def test_the_unit_of_the_features_does_not_matter(kind: str, scale: float) -> No
 def test_fewer_columns_than_units() -> None:
     model = seeded(lambda: build("gcn", 2, 16, OUT))
     data = Data(x=torch.randn(60, 2, generator=rng(), dtype=torch.float64), edge_index=undirected(60, density=0.08))
-    made = card(model, data)
+    made = card(model, data, task="classes")
     test = Data(x=2 * data.x + 1, edge_index=data.edge_index)
     result = Align()(model, test, card=made)
     then, now = distances(model, made, test, result.data)
@@ -169,7 +169,7 @@ def test_sums_over_many_neighbours_converge(kind: str, degree: int) -> None:
     x = torch.randn(nodes, IN, generator=rng(2), dtype=torch.float64)
     data, test = Data(x=x, edge_index=edge_index), Data(x=x + 0.8, edge_index=edge_index)
     model = seeded(lambda: stock("GIN") if kind == "GIN" else TwoSums())
-    made = card(model, data)
+    made = card(model, data, task="classes")
     then, now = distances(model, made, test, Align()(model, test, card=made).data)
     assert then > 1 and now < 0.05 * then
 
@@ -185,7 +185,7 @@ class TwoSums(nn.Module):
 
 def test_strength_goes_part_of_the_way() -> None:
     model, data = seeded(MODELS["GCN"]), graph()
-    made, test = card(model, data), shifted(data)
+    made, test = card(model, data, task="classes"), shifted(data)
     full, half, some = (Align(strength=s)(model, test, card=made) for s in (1.0, 0.5, 0.1))
     torch.testing.assert_close(half.data.x, (test.x + full.data.x) / 2)
     torch.testing.assert_close(some.data.x, 0.9 * test.x + 0.1 * full.data.x)
@@ -196,7 +196,7 @@ def test_strength_goes_part_of_the_way() -> None:
 def test_limits_never_reach_the_callers_features() -> None:
     """Also where nothing improves and the features would be returned as they came."""
     model, data = seeded(MODELS["GCN"]), graph()
-    made, before = card(model, data), data.x.clone()
+    made, before = card(model, data, task="classes"), data.x.clone()
     rows = torch.arange(N) % 3 == 0
     for test in (data, shifted(data)):
         result = Align()(model, test, card=made, limits=Limits(frozen_nodes=rows, maximum=0.3))
@@ -207,7 +207,7 @@ def test_limits_never_reach_the_callers_features() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_it_draws_nothing_and_takes_no_steps(dtype: torch.dtype) -> None:
     model, data = seeded(MODELS["GraphSAGE"], dtype), graph(dtype=dtype)
-    made, test = card(model, data), shifted(data)
+    made, test = card(model, data, task="classes"), shifted(data)
     results: list[Adaptation] = [Align()(model, test, card=made, seed=seed) for seed in (0, 1)]
     assert torch.equal(results[0].data.x, results[1].data.x) and results[0].history == []
     then, now = distances(model, made, test, results[0].data)
@@ -217,20 +217,20 @@ def test_it_draws_nothing_and_takes_no_steps(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("kind", ["gcn", "GraphSAGE", "GIN"])
 def test_the_caller_may_be_in_inference_mode(kind: str) -> None:
     model, data = seeded(MODELS[kind]), graph()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     expected = Align()(model, shifted(data), card=made)
     with torch.inference_mode():
         test = shifted(data)
         assert test.x.is_inference()
         result = Align()(model, test, card=made)
-        again = Align()(model, test, card=card(model, data))
+        again = Align()(model, test, card=card(model, data, task="classes"))
     assert torch.equal(result.data.x, expected.data.x) and torch.equal(again.data.x, expected.data.x)
     assert all(p.requires_grad for p in model.parameters()) and not result.data.x.requires_grad
 
 
 def test_features_that_want_a_gradient() -> None:
     model, data = seeded(MODELS["GCN"]), graph()
-    made, test = card(model, data), shifted(data)
+    made, test = card(model, data, task="classes"), shifted(data)
     expected = Align()(model, test, card=made).data.x
     test.x.requires_grad_()
     result = Align()(model, test, card=made)

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmend import FrozenGNN
 from graphmend.adapters import alignment as closed_form
-from graphmend.adapters.alignment import LARGEST_FACTOR, LARGEST_ROW, LowRankChange, alignment
+from graphmend.adapters.alignment import LARGEST_FACTOR, LARGEST_ROW, RIDGE, LowRankChange, _pseudo_inverse, alignment
 from graphmend.cards.moments import Moments, moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.lab.backbones import build
@@ -302,3 +302,13 @@ def test_models_that_use_features_besides_their_maps() -> None:
             target = at.moments(0.7 * data.x + 0.8)
             got = at.moments(at.change(target).added_to(data.x))
             assert target.distance(got) < 0.5 * target.distance(at.moments())
+
+
+@pytest.mark.parametrize("small", [0.0, 1e-6, 1e-3, 0.02, 0.0224, 0.03, 0.1, 1.0])
+def test_the_inverse_of_maps_is_damped_where_they_are_nearly_parallel(small: float) -> None:
+    """A singular value s becomes s / (s² + λ), which is never large."""
+    values = torch.tensor([1.0, small], dtype=torch.float64)
+    ridge = RIDGE * float(values.square().mean())
+    expected = values / (values.square() + ridge)
+    torch.testing.assert_close(_pseudo_inverse(values.diag()), expected.diag())
+    assert float(expected.max()) < 0.51 / ridge**0.5

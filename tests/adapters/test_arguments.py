@@ -20,7 +20,7 @@ from support.refusals import assert_refused, wrong
 SEEDED: dict[str, Callable[[Any], Any]] = {
     "adapter": lambda seed: Identity()(make_model(), make_graph(), seed=seed),
     "frozen": lambda seed: FrozenGNN(make_model(), make_graph(), seed=seed),
-    "card": lambda seed: card(make_model(), make_graph(), seed=seed),
+    "card": lambda seed: card(make_model(), make_graph(), seed=seed, task="classes"),
 }
 
 

@@ -178,6 +178,9 @@ def test_a_graph_that_is_worse_by_its_own_loss_is_not_returned(case: str, mode: 
         assert re.search(said, result.reason), result.reason
         assert torch.equal(result.data.x, data.x) and result.patch.num_removed == 0
         assert torch.equal(result.logits, Identity()(model, data).logits)
+    paper = GTrans(loss_of_logits, lr_feature=1e6, candidates="paper", **WORSE[case])(model, data, mode=mode)
+    assert paper.reason is None and not torch.equal(paper.data.x, data.x), "the paper returns it all the same"
+    assert "identity" not in {candidate.name for candidate in paper.candidates if paper.patch.num_removed}
 
 
 def test_a_step_far_too_large_leaves_a_trained_model_as_good_as_it_was() -> None:
@@ -267,7 +270,7 @@ def test_a_problem_with_the_input_is_an_error_not_a_reason() -> None:
     data = make_graph()
     del data.y
     with pytest.raises(GraphMendError, match="has no y"):
-        GTrans(Supervised(torch.ones(N, dtype=torch.bool)))(make_model(), data)
+        GTrans(Supervised(torch.ones(N, dtype=torch.bool)))(make_model(), data, task="classes")
     with pytest.raises(GraphMendError, match="no terms"):
         GTrans(_NoTerms())(make_model(), data)
     for value, got in ((1.0, "got 1.0"), (None, "got None"), (torch.ones(3), r"got shape \(3,\)")):

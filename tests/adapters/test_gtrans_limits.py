@@ -77,12 +77,12 @@ def test_labels_are_not_read() -> None:
 def test_labels_outside_the_mask_are_not_read() -> None:
     model, mask = make_model(), torch.arange(N) % 3 == 0
     adapter = GTrans(Supervised(mask) + 0.1 * Contrastive(), steps=10, lr_feature=0.05, lr_edge=0.5, budget=4)
-    first = adapter(model, make_graph())
+    first = adapter(model, make_graph(), task="classes")
     other, different = make_graph(), make_graph()
     other.y = torch.where(mask, other.y, -100)
     different.y = torch.where(mask, 1 - different.y, different.y)
-    assert_same_result(first, adapter(model, other))
-    assert not torch.equal(first.data.x, adapter(model, different).data.x), "those inside are"
+    assert_same_result(first, adapter(model, other, task="classes"))
+    assert not torch.equal(first.data.x, adapter(model, different, task="classes").data.x), "those inside are"
     assert set(first.history[0].terms) == {"supervised", "pull", "push"}
     assert first.history[0].loss == pytest.approx(sum(first.history[0].terms.values()))
 

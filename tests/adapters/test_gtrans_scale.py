@@ -56,8 +56,8 @@ def both(
     with torch.no_grad():
         before = model(data.x, data.edge_index), other_model(other.x, other.edge_index)
     torch.testing.assert_close(*before, rtol=1e-10, atol=1e-10)
-    first = adapter(model, data, mode=mode, limits=limits)
-    second = adapter(other_model, other, mode=mode, limits=limits)
+    first = adapter(model, data, mode=mode, limits=limits, task="classes")
+    second = adapter(other_model, other, mode=mode, limits=limits, task="classes")
     second.data.x = second.data.x / UNITS[units]
     assert not torch.allclose(first.logits, before[0], rtol=1e-3), "there is something to compare"
     return first, second

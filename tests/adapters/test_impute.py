@@ -43,7 +43,7 @@ def model() -> nn.Module:
 
 
 def card_of(data: Data) -> SourceCard:
-    return card(model(), data)
+    return card(model(), data, task="classes")
 
 
 BAD = torch.arange(N) % 10 == 3
@@ -115,7 +115,7 @@ def test_few_columns_make_no_row_abnormal_but_do_not_hide_one(columns: int) -> N
         x = torch.randn(n, columns, generator=rng(seed), dtype=torch.float64)
         return Data(x=x, edge_index=directed(n, seed, density=0.02))
 
-    made = card(narrow, draw(0, 100))
+    made = card(narrow, draw(0, 100), task="classes")
     for seed in range(1, 6):
         x = draw(seed, 1000).x
         assert bool(((x < made.column_min) | (x > made.column_max)).any()), "otherwise nothing is tested"
@@ -331,7 +331,7 @@ def test_only_the_abnormal_rows_change(has_card: bool) -> None:
     net, data = model(), dense_features()
     test = with_scale(data)
     before = state_of(net, test)
-    result = Impute()(net, test, card=card(net, data) if has_card else None)
+    result = Impute()(net, test, card=card(net, data, task="classes") if has_card else None)
     assert_same(before, state_of(net, test))
     assert result.reason is None and torch.equal(result.patch.rows, BAD.nonzero().view(-1))
     assert torch.equal(result.data.x[~BAD], test.x[~BAD])
@@ -341,7 +341,7 @@ def test_only_the_abnormal_rows_change(has_card: bool) -> None:
 
 def test_nothing_to_do_changes_nothing() -> None:
     net, data = model(), dense_features()
-    for made in (card(net, data), None):
+    for made in (card(net, data, task="classes"), None):
         result = Impute()(net, data, card=made)
         assert result.reason is None and result.patch.num_rows == 0
 
@@ -355,8 +355,8 @@ def test_where_most_rows_look_abnormal_nothing_is_done() -> None:
     x[96:144, 1:] = 0.0
     x[96:144, 0] = math.sqrt(IN)
     test = Data(x=x, edge_index=data.edge_index)
-    assert int(abnormal_rows(x, card(net, data)).sum()) == 144
-    result = Impute()(net, test, card=card(net, data))
+    assert int(abnormal_rows(x, card(net, data, task="classes")).sum()) == 144
+    result = Impute()(net, test, card=card(net, data, task="classes"))
     assert result.reason is not None and result.reason.startswith("72 % of the rows look broken")
     assert torch.equal(result.data.x, test.x)
 
@@ -366,6 +366,6 @@ def test_limits_are_respected() -> None:
     test = with_scale(data)
     frozen = torch.arange(N) < 100
     limits = Limits(frozen_nodes=frozen, minimum=-0.05, maximum=0.05)
-    result = Impute()(net, test, card=card(net, data), limits=limits)
+    result = Impute()(net, test, card=card(net, data, task="classes"), limits=limits)
     assert torch.equal(result.data.x[frozen], test.x[frozen])
     assert float(result.data.x[~frozen].abs().max()) <= 0.05

@@ -37,7 +37,7 @@ def training_graph() -> Data:
 
 def on(device: str, kind: str) -> tuple[nn.Module, Data, SourceCard]:
     model, data = make_model(make=MODELS[kind]).to(device), make_graph().to(device)
-    return model, data, card(model, training_graph().to(device))
+    return model, data, card(model, training_graph().to(device), task="classes")
 
 
 @models

@@ -54,7 +54,7 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 
 def card_of(dtype: torch.dtype = torch.float32) -> SourceCard:
-    return card(model(dtype), complete(1, dtype))
+    return card(model(dtype), complete(1, dtype), task="classes")
 
 
 def same_bits(first: Tensor, second: Tensor) -> bool:
@@ -309,7 +309,7 @@ def test_a_row_without_any_value_is_not_judged_after_it_was_filled() -> None:
 
 def test_where_most_rows_look_abnormal_missing_values_are_filled_all_the_same() -> None:
     data, net = complete(), model()
-    made = card(net, data)
+    made = card(net, data, task="classes")
     x = data.x.clone()
     x[:16], x[16:40] = 1e4 * x[:16], 0.0
     x[50, 2] = NAN
@@ -403,7 +403,7 @@ def test_means_beyond_the_type_are_named() -> None:
 
 def test_a_training_graph_has_to_be_complete() -> None:
     with pytest.raises(GraphMendError, match=r"x holds 48 non-finite values, first x\[1, 2\] = nan"):
-        card(model(), with_holes(complete()))
+        card(model(), with_holes(complete()), task="classes")
 
 
 class Failing(nn.Module):

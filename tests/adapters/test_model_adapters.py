@@ -51,7 +51,7 @@ def stepped(model: nn.Module, data: Data, moving: list[nn.Parameter], *, lr: flo
 @pytest.mark.parametrize("statistics", ["running", "batch"])
 def test_tent_is_adam_on_scale_and_shift(statistics: str) -> None:
     model, data = with_batch_norm(), make_graph()
-    result = Tent(statistics, lr=0.01, steps=5)(model, data)
+    result = Tent(statistics, lr=0.01, steps=5)(model, data, task="classes")
     slow = copy.deepcopy(model)
     norms = [module for module in slow.modules() if isinstance(module, nn.BatchNorm1d)]
     for norm in norms if statistics == "batch" else []:
@@ -75,24 +75,26 @@ def test_batch_statistics_undo_a_constant_shift() -> None:
     loops = torch.arange(N).repeat(2, 1)  # with the same neighbours everywhere a shift of x shifts the first layer
     data.edge_index = shifted.edge_index = loops
     tent = Tent("batch", steps=0)
-    torch.testing.assert_close(tent(model, data).logits, tent(model, shifted).logits)
-    assert not torch.allclose(Tent(steps=0)(model, data).logits, Tent(steps=0)(model, shifted).logits)
+    torch.testing.assert_close(tent(model, data, task="classes").logits, tent(model, shifted, task="classes").logits)
+    assert not torch.allclose(
+        Tent(steps=0)(model, data, task="classes").logits, Tent(steps=0)(model, shifted, task="classes").logits
+    )
 
 
 def test_tent_says_what_to_use_without_batch_norm() -> None:
     with pytest.raises(GraphMendError, match="this model has none; use GTrans, which changes the graph, or FineTune"):
-        Tent()(make_model(), make_graph())
+        Tent()(make_model(), make_graph(), task="classes")
 
 
 def test_tent_may_look_at_the_first_nodes_alone() -> None:
     model, data = with_batch_norm(), make_graph()
-    result = Tent(steps=1, nodes=4)(model, data)
+    result = Tent(steps=1, nodes=4)(model, data, task="classes")
     assert result.history[0].loss == pytest.approx(entropy(model(data.x, data.edge_index)[:4]).item())
 
 
 def test_fine_tune_is_adam_on_all_parameters() -> None:
     model, data = with_batch_norm(), make_graph()
-    result = FineTune(Entropy(), lr=0.01, steps=4)(model, data)
+    result = FineTune(Entropy(), lr=0.01, steps=4)(model, data, task="classes")
     slow = copy.deepcopy(model)
     slow = stepped(slow, data, list(slow.parameters()), lr=0.01, steps=4)
     torch.testing.assert_close(result.logits, slow(data.x, data.edge_index).detach())
@@ -100,8 +102,8 @@ def test_fine_tune_is_adam_on_all_parameters() -> None:
 
 def test_fine_tune_in_train_mode_moves_the_running_statistics() -> None:
     model, data = with_batch_norm(), make_graph()
-    moved = FineTune(Entropy(), steps=2, train_mode=True)(model, data).model
-    kept = FineTune(Entropy(), steps=2)(model, data).model
+    moved = FineTune(Entropy(), steps=2, train_mode=True)(model, data, task="classes").model
+    kept = FineTune(Entropy(), steps=2)(model, data, task="classes").model
     assert not torch.equal(moved.norms[0].running_mean, model.norms[0].running_mean)
     assert torch.equal(kept.norms[0].running_mean, model.norms[0].running_mean)
 
@@ -110,11 +112,13 @@ def test_validation_labels_choose_the_best_step() -> None:
     model, data = with_batch_norm(), masked_graph()
 
     def accuracy(steps: int) -> float:
-        logits = FineTune(Supervised(data.train_mask), lr=0.3, steps=steps)(model, data).logits
+        logits = FineTune(Supervised(data.train_mask), lr=0.3, steps=steps)(model, data, task="classes").logits
         return float((logits.argmax(1) == data.y)[data.val_mask].double().mean())
 
     accuracies = [accuracy(steps) for steps in range(1, 9)]
-    chosen = FineTune(Supervised(data.train_mask), lr=0.3, steps=8, validation=data.val_mask)(model, data).logits
+    chosen = FineTune(Supervised(data.train_mask), lr=0.3, steps=8, validation=data.val_mask)(
+        model, data, task="classes"
+    ).logits
     assert len(set(accuracies)) > 1, "otherwise nothing is tested"
     assert float((chosen.argmax(1) == data.y)[data.val_mask].double().mean()) == max(accuracies)
 
@@ -130,7 +134,7 @@ def test_airgnn_tune_takes_the_best_lambda() -> None:
         other = copy.deepcopy(model).eval()
         other.lam = value
         accuracies[value] = float((other(data.x, data.edge_index).argmax(1) == data.y)[known].double().mean())
-    result = AirGNNTune(values=tuple(accuracies))(model, data)
+    result = AirGNNTune(values=tuple(accuracies))(model, data, task="classes")
     assert len(set(accuracies.values())) > 1, "otherwise nothing is tested"
     assert result.model.lam == max(accuracies, key=accuracies.__getitem__) and model.lam == 0.5
 
@@ -139,9 +143,9 @@ def test_airgnn_tune_says_what_it_needs() -> None:
     with pytest.raises(
         GraphMendError, match=r"chooses lam of an AirGNN, but the model is a TwoLayer; train graphmend\.lab\.backbones"
     ):
-        AirGNNTune()(make_model(), masked_graph())
+        AirGNNTune()(make_model(), masked_graph(), task="classes")
     with pytest.raises(GraphMendError, match="has no train_mask and no val_mask; set one of them, or pass mask"):
-        AirGNNTune()(make_model(make=lambda: AirGNN(IN, HID, OUT)), make_graph())
+        AirGNNTune()(make_model(make=lambda: AirGNN(IN, HID, OUT)), make_graph(), task="classes")
     with pytest.raises(GraphMendError, match="values must be numbers in a list, at least one"):
         AirGNNTune(values=())
 
@@ -179,7 +183,7 @@ class Adds(nn.Module):
 
 def test_fine_tune_needs_something_to_move() -> None:
     with pytest.raises(GraphMendError, match="Adds has no parameters that could be moved"):
-        FineTune(Entropy())(Adds(), make_graph())
+        FineTune(Entropy())(Adds(), make_graph(), task="classes")
 
 
 class Scriptable(nn.Module):
@@ -197,7 +201,7 @@ def test_a_scripted_model_is_copied_and_fine_tuned_like_the_one_it_was_made_from
     torch.manual_seed(0)
     model, data = Scriptable(), make_graph(torch.float32)
     scripted: nn.Module = torch.jit.script(model)
-    plain, other = (FineTune(Entropy(), lr=0.1)(each, data) for each in (model, scripted))
+    plain, other = (FineTune(Entropy(), lr=0.1)(each, data, task="classes") for each in (model, scripted))
     torch.testing.assert_close(other.logits, plain.logits)
     assert plain.reason is None and not torch.equal(plain.model.a.weight, model.a.weight)
     assert all(parameter.requires_grad for parameter in other.model.parameters())

@@ -69,7 +69,7 @@ def slow_excess(fits: list[float], made: SourceCard) -> float:
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN"])
 def test_the_worst_edges_are_cut_as_many_as_are_in_excess(name: str, strength: float) -> None:
     net, data = model(name), graph()
-    made, (test, _) = card(net, data), attacked(data)
+    made, (test, _) = card(net, data, task="classes"), attacked(data)
     before = state_of(net, test)
     result = Purify(strength)(net, test, card=made)
     assert_same(before, state_of(net, test))
@@ -96,7 +96,7 @@ def test_the_worst_edges_are_cut_as_many_as_are_in_excess(name: str, strength: f
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN"])
 def test_nothing_is_cut_from_the_training_graph(name: str) -> None:
     net, data = model(name), graph()
-    made = card(net, data)
+    made = card(net, data, task="classes")
     result = Purify(10.0)(net, data, card=made)
     assert result.patch.num_removed == 0 and torch.equal(result.data.edge_index, data.edge_index)
     with FrozenGNN(net, data) as frozen:
@@ -108,7 +108,9 @@ def test_nothing_is_cut_from_the_training_graph(name: str) -> None:
 def test_little_is_cut_from_another_clean_graph(seed: int) -> None:
     net = model()
     other = graph(seed)
-    assert Purify()(net, other, card=card(net, graph())).patch.num_removed < 0.15 * other.edge_index.size(1)
+    assert Purify()(
+        net, other, card=card(net, graph(), task="classes")
+    ).patch.num_removed < 0.15 * other.edge_index.size(1)
 
 
 @pytest.mark.parametrize("types", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
@@ -120,7 +122,7 @@ def test_a_card_may_be_of_another_type(types: tuple[torch.dtype, torch.dtype], c
         data.x = data.x[:1].expand(N, -1).contiguous()
     for dtype in (first, second):
         one = Data(x=data.x.to(dtype), edge_index=data.edge_index)
-        made.append((card(model().to(dtype), one), one))
+        made.append((card(model().to(dtype), one, task="classes"), one))
     with FrozenGNN(model().to(second), made[1][1]) as frozen:
         case = task_of(model().to(second), made[1][1], frozen)
         of_training = made[0][0].to(torch.device("cpu"), second)
@@ -133,14 +135,14 @@ def test_most_inserted_edges_go_and_most_others_stay(name: str, number: int, str
     """More others go than inserted ones stay: inserted edges spoil the neighbourhoods of the others."""
     net, data = model(name), graph()
     test, is_new = attacked(data, number)
-    removed = Purify(strength)(net, test, card=card(net, data)).patch.removed
+    removed = Purify(strength)(net, test, card=card(net, data, task="classes")).patch.removed
     cut = torch.zeros_like(is_new).index_fill(0, removed, True)
     assert float(cut[is_new].double().mean()) > 0.9 and float(cut[~is_new].double().mean()) < most
 
 
 def test_a_larger_strength_cuts_more_of_the_same() -> None:
     net, data = model(), graph()
-    made, (test, _) = card(net, data), attacked(data)
+    made, (test, _) = card(net, data, task="classes"), attacked(data)
     cuts = [set(Purify(s)(net, test, card=made).patch.removed.tolist()) for s in (0.2, 0.7, 1.5, 100.0)]
     assert cuts[0] and all(a < b for a, b in itertools.pairwise(cuts))
     assert len(cuts[-1]) == pytest.approx(MOST * test.edge_index.size(1), abs=1), "never more than half of all"
@@ -148,7 +150,7 @@ def test_a_larger_strength_cuts_more_of_the_same() -> None:
 
 def test_frozen_edges_stay_in_both_directions() -> None:
     net, data = model(), graph()
-    made, (test, _) = card(net, data), attacked(data)
+    made, (test, _) = card(net, data, task="classes"), attacked(data)
     cut = Purify()(net, test, card=made).patch.removed
     chosen = cut[::3]
     frozen = torch.zeros(test.edge_index.size(1), dtype=torch.bool).index_fill(0, chosen, True)
@@ -183,7 +185,7 @@ def test_edges_that_fit_equally_badly(share: float, levels: int) -> None:
 
 def test_directed_edges_and_their_attributes() -> None:
     net, data = model(), graph()
-    made = card(net, data)
+    made = card(net, data, task="classes")
     edge_index = directed(N, density=0.05)
     test = Data(x=data.x, edge_index=edge_index, edge_time=torch.arange(edge_index.size(1)))
     result = Purify()(net, test, card=made)
@@ -198,6 +200,6 @@ def test_inserted_edges_of_a_directed_graph_are_found() -> None:
     test, is_new = attacked(data, 60)
     one_way = test.edge_index[0] <= test.edge_index[1]
     test.edge_index, is_new = test.edge_index[:, one_way], is_new[one_way]
-    removed = Purify()(model(), test, card=card(model(), data)).patch.removed
+    removed = Purify()(model(), test, card=card(model(), data, task="classes")).patch.removed
     cut = torch.zeros_like(is_new).index_fill(0, removed, True)
     assert float(cut[is_new].double().mean()) > 0.8 and float(cut[~is_new].double().mean()) < 0.25

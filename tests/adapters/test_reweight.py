@@ -91,7 +91,7 @@ def slow_weights(model: nn.Module, made: SourceCard, data: Data, largest: float)
 @pytest.mark.parametrize("largest", [4.0, 1.2])
 @pytest.mark.parametrize("make", [gcn, sage])
 def test_the_weights_equal_a_slow_reference(make: Callable[[], nn.Module], largest: float) -> None:
-    model, made, data = make(), card(make(), graph()), graph(0.05, 0.1)
+    model, made, data = make(), card(make(), graph(), task="classes"), graph(0.05, 0.1)
     before = state_of(model, data)
     result = Reweight(largest)(model, data, card=made)
     assert_same(before, state_of(model, data))
@@ -131,12 +131,12 @@ def test_ratios_of_classes_that_are_not_there() -> None:
 @pytest.mark.parametrize("make", [gcn, sage])
 def test_on_the_training_graph_nothing_changes(make: Callable[[], nn.Module]) -> None:
     model, data = make(), graph()
-    result = Reweight()(model, data, card=card(model, data))
+    result = Reweight()(model, data, card=card(model, data, task="classes"))
     assert result.reason is None and "edge_weight" not in result.data and result.patch.num_weights == 0
 
 
 def test_self_loops_and_frozen_edges_keep_their_weight() -> None:
-    model, made, data = gcn(), card(gcn(), graph()), graph(0.05, 0.1)
+    model, made, data = gcn(), card(gcn(), graph(), task="classes"), graph(0.05, 0.1)
     free = Reweight()(model, data, card=made).data.edge_weight
     source, target = data.edge_index
     assert bool((free[source == target] == 1).all())
@@ -151,7 +151,7 @@ def test_self_loops_and_frozen_edges_keep_their_weight() -> None:
 def test_own_weights_are_multiplied() -> None:
     model, data = gcn(), graph(0.05, 0.1)
     data.edge_weight = (0.5 + torch.rand(data.edge_index.size(1), generator=rng(4))).float()
-    made = card(gcn(), graph())
+    made = card(gcn(), graph(), task="classes")
     result = Reweight()(model, data, card=made)
     expected = slow_weights(model, made, data, 4.0)
     ratio = result.data.edge_weight.double() / data.edge_weight.double()
@@ -192,7 +192,7 @@ READS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
 @pytest.mark.parametrize("make, reads", READS.values(), ids=READS.keys())
 def test_predictions_use_the_weights_exactly(make: Callable[[], nn.Module], reads: bool) -> None:
     model, data = trained(make), graph(0.05, 0.1)
-    result = Reweight()(model, data, card=card(model, graph()))
+    result = Reweight()(model, data, card=card(model, graph(), task="classes"))
     weight = result.data.edge_weight
     assert result.patch.num_weights > 0
     torch.testing.assert_close(result.logits, with_presence(model, data, weight), rtol=1e-9, atol=1e-9)
@@ -213,7 +213,7 @@ def test_predictions_use_the_weights_exactly(make: Callable[[], nn.Module], read
 
 def test_predictions_equal_dense_matrices() -> None:
     model, data = gcn(), graph(0.05, 0.1)
-    result = Reweight()(model, data, card=card(model, graph()))
+    result = Reweight()(model, data, card=card(model, graph(), task="classes"))
     hop = dense_norm(dense(data.edge_index, N, result.data.edge_weight))
     first, last = model.convs
     hidden = (hop @ data.x @ first.weight + first.bias).relu()
@@ -223,21 +223,21 @@ def test_predictions_equal_dense_matrices() -> None:
 def test_a_model_that_takes_no_weights_is_named() -> None:
     model = trained(lambda: pyg.GraphSAGE(IN, HID, num_layers=2, out_channels=OUT, aggr="max"))
     with pytest.raises(UnsupportedLayerError, match=r"convs.0 \(SAGEConv with aggr='max'.*; leave Reweight out"):
-        Reweight()(model, graph(0.05, 0.1), card=card(model, graph()))
+        Reweight()(model, graph(0.05, 0.1), card=card(model, graph(), task="classes"))
 
 
 def test_weights_that_the_model_ignores_leave_no_place() -> None:
     model, data = sage(), graph(0.05, 0.1)
     data.edge_weight = torch.ones(data.edge_index.size(1), dtype=torch.float64)
     with pytest.raises(GraphMendError, match=r"edge_weight that the model does not read, .* del data.edge_weight"):
-        Reweight()(model, data, card=card(model, graph()))
+        Reweight()(model, data, card=card(model, graph(), task="classes"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_largest_weight_beyond_what_a_type_can_hold_clips_nothing(dtype: torch.dtype) -> None:
     model, data = gcn().to(dtype), graph()
     data.x = data.x.to(dtype)
-    result = Reweight(1e300)(model, data, card=card(model, data))
+    result = Reweight(1e300)(model, data, card=card(model, data, task="classes"))
     assert result.reason is None and result.logits.isfinite().all()
 
 
@@ -270,7 +270,7 @@ OTHERS = {"reads": gcn, "sage": sage, "improved": lambda: trained(Improved), "at
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS.keys())
 def test_members_after_it_see_its_weights(make: Callable[[], nn.Module]) -> None:
     model, data = make(), graph(0.05, 0.1)
-    made, look = card(model, graph()), Looking(removed=(3, 4))
+    made, look = card(model, graph(), task="classes"), Looking(removed=(3, 4))
     result = (Reweight() >> look)(model, data, card=made)
     alone = Reweight()(model, data, card=made)
     weight, half = alone.data.edge_weight, torch.full_like(alone.data.edge_weight, 0.5)
@@ -298,7 +298,7 @@ def test_members_after_it_see_its_weights(make: Callable[[], nn.Module]) -> None
 @pytest.mark.parametrize("mode", ["auto", "eager"])
 def test_steps_after_it_keep_its_weights(make: Callable[[], nn.Module], space: str, mode: str) -> None:
     model, data = make(), graph(0.05, 0.1)
-    made, count = card(model, graph()), data.edge_index.size(1)
+    made, count = card(model, graph(), task="classes"), data.edge_index.size(1)
 
     def wants_flips(net: Any, graph: Data) -> Tensor:
         """Edges that are there shall go, others shall come."""
@@ -326,7 +326,7 @@ def test_after_alignment_and_twice(make: Callable[[], nn.Module], has_weights: b
         pytest.skip("it does not read them")
     if has_weights:
         data.edge_weight = 0.5 + torch.rand(data.edge_index.size(1), generator=rng(4)).double()
-    made = card(model, graph())
+    made = card(model, graph(), task="classes")
     result = (Align() >> Reweight() >> Reweight())(model, data, card=made)
     assert result.reason is None and result.patch.num_rows == N and result.patch.num_weights > 0
     torch.testing.assert_close(result.logits, with_presence(model, bare(result.data), result.data.edge_weight))

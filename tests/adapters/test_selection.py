@@ -33,7 +33,7 @@ def data() -> Data:
 
 
 def mended(model: nn.Module, data: Data, steps: int = STEPS, seed: int = 0, **options: Any) -> Adaptation:
-    return GTrans(steps=steps, lr_feature=0.3, **options)(model, data, seed=seed)
+    return GTrans(steps=steps, lr_feature=0.3, **options)(model, data, seed=seed, task="classes")
 
 
 def accuracy(logits: Tensor, data: Data) -> float:

@@ -96,7 +96,7 @@ def test_every_model_has_one(kind: str, weighted: bool) -> None:
     if weighted:
         data.edge_weight = 0.5 + torch.rand(data.edge_index.size(1), generator=rng(3)).to(data.x)
     before = state_of(model, data)
-    made = card(model, data)
+    made = card(model, data, task="classes")
     assert_same(before, state_of(model, data))
     classes = 2 if kind.startswith("one logit") else OUT
     with FrozenGNN(model, data) as frozen:
@@ -123,7 +123,7 @@ def test_every_model_has_one(kind: str, weighted: bool) -> None:
 
 def test_the_numbers_of_a_card() -> None:
     data, model = graph(), gcn()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     with FrozenGNN(model, data) as frozen:
         seen, weight = frozen.observe(data), frozen.first_map
     p = probabilities(seen.logits, made.temperature)
@@ -167,7 +167,7 @@ def test_a_graph_of_one_node(tmp_path: Path) -> None:
     for favourite in range(OUT):
         with torch.no_grad():
             model.convs[-1].bias.zero_()[favourite] = 50.0
-        made = card(model, data)
+        made = card(model, data, task="classes")
         assert made.agreement == 1.0 and int(made.centroids.isnan().all(1).sum()) == OUT - 1
         made.save(tmp_path / "one.card")
         assert torch.equal(SourceCard.load(tmp_path / "one.card").centroids.isnan(), made.centroids.isnan())
@@ -181,7 +181,7 @@ def union(*graphs: Data) -> Data:
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gat", "appnp", "GIN", "GraphSAGE"])
 def test_a_list_of_graphs_equals_their_disjoint_union(kind: str) -> None:
     graphs, model = [graph(30, 0), graph(25, 1), graph(41, 2)], trained(MODELS[kind])
-    apart, together = card(model, graphs), card(model, union(*graphs))
+    apart, together = card(model, graphs, task="classes"), card(model, union(*graphs), task="classes")
     for field in dataclasses.fields(SourceCard):
         mine, other = getattr(apart, field.name), getattr(together, field.name)
         if field.name.startswith("edge_"):
@@ -212,8 +212,8 @@ def test_the_noise_level_covers_the_differences_of_training_graphs() -> None:
     for data in graphs:
         with FrozenGNN(model, data) as frozen:
             first.append(frozen.observe(data).first.detach())
-    made = card(model, graphs)
-    alone = card(model, union(*graphs))
+    made = card(model, graphs, task="classes")
+    alone = card(model, union(*graphs), task="classes")
     assert made.noise_nodes == alone.noise_nodes == 30
     everything, found = torch.cat(first), []
     spread = everything.std(0, correction=0)
@@ -222,32 +222,36 @@ def test_the_noise_level_covers_the_differences_of_training_graphs() -> None:
         distance = float((squares / spread**2).mean().sqrt()) / (1 - len(own) / 120)
         found.append(math.sqrt(distance**2 - alone.noise**2 * 30 / len(own)))
     assert made.noise == pytest.approx(max(found)) and made.noise > 2 * alone.noise
-    assert card(model, graphs[:1]).noise == card(model, graphs[0]).noise, "one graph differs from none"
+    assert card(model, graphs[:1], task="classes").noise == card(model, graphs[0], task="classes").noise, (
+        "one graph differs from none"
+    )
 
 
 def test_a_training_graph_of_one_node_does_not_silence_the_gate() -> None:
     """Beside it the spread of all nodes counts, since its own is zero."""
     large, model = graph(60), gcn()
     small = Data(x=large.x.mean(0, keepdim=True), edge_index=torch.zeros(2, 1, dtype=torch.long))
-    assert card(model, [large, small]).noise < 5
+    assert card(model, [large, small], task="classes").noise < 5
 
 
 def test_the_noise_level_is_measured_on_nodes_that_were_not_trained_on() -> None:
     data, model = graph(200), gcn()
     data.train_mask = torch.arange(200) < 150
-    made = card(model, data)
+    made = card(model, data, task="classes")
     assert made.noise_nodes == 25
     without = copy.copy(data)
     del without.train_mask
-    assert card(model, without).noise_nodes == 100
-    assert 0 < card(model, without).noise < made.noise
+    assert card(model, without, task="classes").noise_nodes == 100
+    assert 0 < card(model, without, task="classes").noise < made.noise
     assert made.noise_for(25) == made.noise == made.noise_for(1000)
     assert made.noise_for(25 // 4) == pytest.approx(made.noise * math.sqrt(25 / 6))
-    assert card(model, data, seed=0).noise == made.noise != card(model, data, seed=1).noise
+    assert (
+        card(model, data, seed=0, task="classes").noise == made.noise != card(model, data, seed=1, task="classes").noise
+    )
     data.train_mask = torch.ones(200, dtype=torch.bool)
-    assert card(model, data).noise_nodes == 100, "where all were trained on, all are used"
+    assert card(model, data, task="classes").noise_nodes == 100, "where all were trained on, all are used"
     data.train_mask = torch.stack([torch.arange(200) < 150, torch.arange(200) < 7], dim=1)
-    assert card(model, data).noise_nodes == 25, "the first one of several splits"
+    assert card(model, data, task="classes").noise_nodes == 25, "the first one of several splits"
 
 
 def negative_log_likelihood(model: nn.Module, data: Data, temperature: float) -> float:
@@ -270,7 +274,7 @@ def test_the_temperature_calibrates_on_validation_nodes(scale: float) -> None:
             return scale * self.conv(x, edge_index)
 
     data, model = graph(), trained(Scaled)
-    made = card(model, data)
+    made = card(model, data, task="classes")
     now, before = (negative_log_likelihood(model, data, t) for t in (made.temperature, 1.0))
     assert now <= before + 1e-12
     for factor in (0.8, 1.25):
@@ -289,36 +293,40 @@ def test_without_validation_labels_the_temperature_is_one(missing: str) -> None:
         data.y = torch.full((N,), -1)
     else:
         del data[missing]
-    assert card(gcn(), data).temperature == 1.0
+    assert card(gcn(), data, task="classes").temperature == 1.0
 
 
 def test_labels_of_all_shapes() -> None:
     data, model = graph(), gcn()
-    expected = card(model, data).temperature
+    expected = card(model, data, task="classes").temperature
     for y in (data.y.view(-1, 1), data.y.double(), data.y.to(torch.int32)):
-        assert card(model, graph(y=y)).temperature == expected
+        assert card(model, graph(y=y), task="classes").temperature == expected
     some = data.y.clone()
     some[1] = -1
     assert (
-        card(model, graph(y=some)).temperature
-        == card(model, graph(y=some.double().masked_fill(some < 0, math.nan))).temperature
+        card(model, graph(y=some), task="classes").temperature
+        == card(model, graph(y=some.double().masked_fill(some < 0, math.nan)), task="classes").temperature
     )
     masks = torch.stack([data.val_mask, ~data.val_mask], dim=1)
-    assert card(model, graph(val_mask=masks)).temperature == expected
+    assert card(model, graph(val_mask=masks), task="classes").temperature == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.long, torch.float64, torch.bool])
 def test_one_hot_labels_calibrate_like_labels(dtype: torch.dtype) -> None:
     data, model = graph(), gcn()
     one_hot = torch.eye(OUT)[data.y].to(dtype)
-    assert card(model, graph(y=one_hot)).temperature == card(model, data).temperature != 1.0
+    assert (
+        card(model, graph(y=one_hot), task="classes").temperature
+        == card(model, data, task="classes").temperature
+        != 1.0
+    )
 
 
 def test_several_labels_per_node_do_not_calibrate() -> None:
     model = gcn()
     several = (torch.rand(N, OUT, generator=rng(1)) < 0.6).long()
     for y in (several, torch.rand(N, OUT, generator=rng(1)), torch.eye(OUT + 1)[graph().y], torch.zeros(N, OUT)):
-        assert card(model, graph(y=y)).temperature == 1.0
+        assert card(model, graph(y=y), task="classes").temperature == 1.0
 
 
 @pytest.mark.parametrize("name", ["train_mask", "val_mask"])
@@ -335,16 +343,16 @@ def test_masks_that_are_none_are_named(name: str) -> None:
         with pytest.raises(
             GraphMendError, match=rf"{name} must (have one entry per node, {N}|hold 0 and 1|be a boolean)"
         ):
-            card(model, graph(**{name: mask}))
+            card(model, graph(**{name: mask}), task="classes")
     truth = torch.arange(N) < 15
-    as_numbers, as_mask = (card(model, graph(**{name: mask})) for mask in (truth.long(), truth))
+    as_numbers, as_mask = (card(model, graph(**{name: mask}), task="classes") for mask in (truth.long(), truth))
     assert (as_numbers.noise, as_numbers.temperature) == (as_mask.noise, as_mask.temperature)
 
 
 @pytest.mark.parametrize("nodes", [40, 400])
 def test_no_row_of_the_training_graph_is_in_it(nodes: int, tmp_path: Path) -> None:
     data, model = graph(nodes), gcn()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     made.save(tmp_path / "card")
     tensors = load_file(tmp_path / "card")
     seen = [row for t in tensors.values() for row in t.reshape(-1, t.size(-1)) if t.size(-1) == IN]
@@ -356,7 +364,7 @@ def test_no_row_of_the_training_graph_is_in_it(nodes: int, tmp_path: Path) -> No
 
 
 def saved(tmp_path: Path) -> Path:
-    card(gcn(), graph()).save(tmp_path / "small.card")
+    card(gcn(), graph(), task="classes").save(tmp_path / "small.card")
     return tmp_path / "small.card"
 
 
@@ -364,7 +372,7 @@ def saved(tmp_path: Path) -> Path:
 def test_a_card_survives_the_disk(dtype: torch.dtype, tmp_path: Path) -> None:
     data, model = graph(), gcn().to(dtype)
     data.x = data.x.to(dtype)
-    made, path = card(model, data), tmp_path / "new folder" / "model.card"
+    made, path = card(model, data, task="classes"), tmp_path / "new folder" / "model.card"
     made.save(path)
     loaded = SourceCard.load(path)
     for field in dataclasses.fields(SourceCard):
@@ -442,7 +450,7 @@ def test_a_card_is_small_even_where_there_are_many_columns(dtype: torch.dtype, t
     edge_index = torch.randint(nodes, (2, 4 * nodes), generator=rng(1))
     torch.manual_seed(0)
     model = build("gcn", columns, 32, 7, batch_norm=True).to(dtype)
-    made = card(model, Data(x=x, edge_index=edge_index))
+    made = card(model, Data(x=x, edge_index=edge_index), task="classes")
     assert made.first_centres.size(0) > 32 and made.z_centres.size(0) > 32, "otherwise its size is not tested"
     made.save(tmp_path / "model.card")
     assert (tmp_path / "model.card").stat().st_size < 100_000
@@ -490,7 +498,7 @@ def test_a_card_with_a_checksum_of_its_own_is_still_read(tmp_path: Path) -> None
 )
 def test_parts_that_no_card_has_are_refused(name: str, value: object, tmp_path: Path) -> None:
     """The checksum is right, so that whoever wrote the file meant it."""
-    card(gcn(), graph()).save(tmp_path / "card")
+    card(gcn(), graph(), task="classes").save(tmp_path / "card")
     tensors = load_file(tmp_path / "card")
     numbers = SourceCard.load(tmp_path / "card").parts()[1]
     tensors.pop(name, None)
@@ -511,7 +519,7 @@ class Compiled(nn.Module):
 
 def test_it_belongs_to_one_model_and_one_kind_of_graph() -> None:
     data, model = graph(), gcn()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     made.check(copy.deepcopy(model), graph(9, 3))
     made.check(Compiled(model), data)
     with pytest.raises(GraphMendError, match=f"with {IN} feature columns, this graph has {IN - 1}"):
@@ -529,7 +537,7 @@ def test_it_belongs_to_one_model_and_one_kind_of_graph() -> None:
 def test_the_type_that_holds_the_weights_does_not_matter() -> None:
     data, model = graph(), gcn().float()
     data.x = data.x.float()
-    made, double = card(model, data), copy.deepcopy(model).double()
+    made, double = card(model, data, task="classes"), copy.deepcopy(model).double()
     made.check(double, data)
     with torch.no_grad():
         next(double.parameters())[0, 0] += 1e-9
@@ -537,7 +545,7 @@ def test_the_type_that_holds_the_weights_does_not_matter() -> None:
 
 
 def test_to_another_type() -> None:
-    made = card(gcn(), graph())
+    made = card(gcn(), graph(), task="classes")
     single = made.to(torch.device("cpu"), torch.float32)
     tensors = {name: value for name, value in vars(single).items() if isinstance(value, Tensor)}
     assert {value.dtype for value in tensors.values()} == {torch.float32} and len(tensors) == 18
@@ -545,14 +553,14 @@ def test_to_another_type() -> None:
 
 
 def test_the_summary_is_for_people() -> None:
-    lines = card(gcn(), graph()).summary().splitlines()
+    lines = card(gcn(), graph(), task="classes").summary().splitlines()
     assert lines[0].startswith(f"source card of {N} nodes, {IN} feature columns, {OUT} classes (")
     assert "no rows of the training graph" in lines[0] and len(lines) == 4
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_card_is_five_lines(kind: str) -> None:
-    made = card(trained(MODELS[kind]), graph())
+    made = card(trained(MODELS[kind]), graph(), task="classes")
     for shown in (made, made.to(torch.device("cpu"), torch.float32)):
         title, *lines = repr(shown).splitlines()
         assert title.startswith(f"SourceCard of {N} nodes, {IN} feature columns, {shown.prior.numel()} classes")
@@ -574,21 +582,21 @@ def test_a_card_of_many_classes_names_a_few() -> None:
 def test_bad_input_is_named() -> None:
     model = gcn()
     with pytest.raises(GraphMendError, match="train_data is an empty list; give the graph"):
-        card(model, [])
+        card(model, [], task="classes")
     with pytest.raises(GraphMendError, match=r"different numbers of columns \(\[3, 5\]\); give graphs"):
-        card(model, [graph(), Data(x=torch.rand(4, 3), edge_index=undirected(4, isolated=0))])
+        card(model, [graph(), Data(x=torch.rand(4, 3), edge_index=undirected(4, isolated=0))], task="classes")
     with pytest.raises(GraphMendError, match="non-finite"):
-        card(model, Data(x=torch.full((3, IN), math.nan), edge_index=directed(3, isolated=0)))
+        card(model, Data(x=torch.full((3, IN), math.nan), edge_index=directed(3, isolated=0)), task="classes")
     with pytest.raises(GraphMendError, match="cannot run on this graph"):
-        card(model, Data(x=torch.rand(9, 2).double(), edge_index=undirected()))
+        card(model, Data(x=torch.rand(9, 2).double(), edge_index=undirected()), task="classes")
     with pytest.raises(GraphMendError, match="no module 'q'"):
-        card(model, graph(), embedding="q")
+        card(model, graph(), embedding="q", task="classes")
 
 
 def test_z_by_name(tmp_path: Path) -> None:
     data, model = graph(), trained(Residual)
-    made = card(model, data, embedding="blocks.0")
-    assert made.embedding == "blocks.0" and card(model, data).embedding is None
+    made = card(model, data, embedding="blocks.0", task="classes")
+    assert made.embedding == "blocks.0" and card(model, data, task="classes").embedding is None
     made.save(tmp_path / "card")
     assert SourceCard.load(tmp_path / "card").embedding == "blocks.0"
     with FrozenGNN(model, data, embedding="blocks.0") as frozen:
@@ -600,7 +608,7 @@ def test_small_floats_do_not_overflow(dtype: torch.dtype) -> None:
     """The sum of a column is beyond the largest number of half precision."""
     data, model = graph(400), gcn().to(dtype)
     data.x = 1000 + data.x.to(dtype)
-    made = card(model, data)
+    made = card(model, data, task="classes")
     assert made.column_mean.dtype == dtype and float(data.x.double().sum(0).min()) > 3e5
     torch.testing.assert_close(made.column_mean, data.x.double().mean(0).to(dtype))
     assert 0 < made.first_reach < math.inf
@@ -613,7 +621,7 @@ def test_a_first_layer_that_is_not_finite_is_named() -> None:
     with torch.no_grad():
         next(model.convs[0].parameters()).fill_(100.0)
     with pytest.raises(GraphMendError, match="the model's first layer is not finite on the training graph, first at"):
-        card(model, data)
+        card(model, data, task="classes")
 
 
 def test_an_embedding_that_is_not_finite_at_one_node_is_named() -> None:
@@ -631,15 +639,15 @@ def test_an_embedding_that_is_not_finite_at_one_node_is_named() -> None:
 
     said = "the model's embedding is not finite on the training graph, first at node 7; check the model's weights and"
     with pytest.raises(GraphMendError, match=said):
-        card(trained(Breaking), graph())
+        card(trained(Breaking), graph(), task="classes")
 
 
 @pytest.mark.parametrize("graphs", [None, 3, torch.tensor(1.0), ...], ids=repr)
 def test_what_is_no_list_of_graphs_is_named(graphs: Any) -> None:
     with pytest.raises(GraphMendError, match="train_data must be a graph or a list of graphs"):
-        card(gcn(), graphs)
+        card(gcn(), graphs, task="classes")
     with pytest.raises(GraphMendError, match=r"must be a torch_geometric\.data\.Data \(got HeteroData\)"):
-        card(gcn(), HeteroData())  # type: ignore[arg-type]
+        card(gcn(), HeteroData(), task="classes")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", [torch.uint16, torch.int32, torch.float16, torch.float8_e5m2, torch.bool], ids=str)
@@ -647,7 +655,7 @@ def test_labels_of_any_type_calibrate(kind: torch.dtype) -> None:
     data = graph()
     data.val_mask = torch.ones(data.x.size(0), dtype=torch.bool)
     data.y = (torch.arange(data.x.size(0)) % 2).float().to(kind)
-    assert card(gcn(), data).temperature > 0
+    assert card(gcn(), data, task="classes").temperature > 0
 
 
 @pytest.mark.parametrize("kind", [*MODELS, "predict, then propagate", "shared", "own embed", "one layer"])
@@ -659,7 +667,7 @@ def test_the_first_layer_and_the_embedding_are_on_it_by_name(kind: str, tmp_path
         "one layer": lambda: pyg.GCNConv(IN, OUT),
     }
     model, data = trained({**MODELS, **others}[kind]), graph()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     made.save(tmp_path / "model.card")
     taps = SourceCard.load(tmp_path / "model.card").taps
     assert made.first_layer in dict(model.named_modules())
@@ -674,7 +682,7 @@ def test_the_first_layer_and_the_embedding_are_on_it_by_name(kind: str, tmp_path
 def test_a_model_that_is_a_layer_itself_is_mended_with_its_card(layer: Any, tmp_path: Path) -> None:
     """Its only module has the empty name."""
     model, data = trained(lambda: layer(IN, OUT)), graph()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     assert made.z_layer == ""
     made.save(tmp_path / "layer.card")
     result = mend(model, data, card=SourceCard.load(tmp_path / "layer.card"))
@@ -683,7 +691,7 @@ def test_a_model_that_is_a_layer_itself_is_mended_with_its_card(layer: Any, tmp_
 
 def test_a_layer_that_is_gone_is_named() -> None:
     model, data = trained(lambda: PredictThenPropagate(nn.Linear(IN, OUT), pyg.APPNP(2, 0.1))), graph()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     assert made.z_tail == ["propagate"]
     made.check(model, data)
     del model.propagate
@@ -691,7 +699,7 @@ def test_a_layer_that_is_gone_is_named() -> None:
     with pytest.raises(GraphMendError, match=r"made with the module 'propagate', which the model no longer has; make"):
         made.check(model, data)
     model, data = trained(OwnEmbed), graph()
-    made = card(model, data)
+    made = card(model, data, task="classes")
     assert made.z_layer is None
     model.embed = None  # type: ignore[assignment]
     with pytest.raises(GraphMendError, match="made with an embed method, which the model no longer has"):

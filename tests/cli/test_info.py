@@ -43,7 +43,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, model = tmp_path_factory.mktemp("files"), GCN(4, 8, 3).eval()
     paths = {name: folder / f"{name}.safetensors" for name in ("model", "card", "patch")}
     save_model(model, paths["model"])
-    card(model, graph()).save(paths["card"])
+    card(model, graph(), task="classes").save(paths["card"])
     mend(model, graph(), GTrans(steps=2)).patch.save(paths["patch"])
     return paths
 

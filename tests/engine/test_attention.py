@@ -324,3 +324,15 @@ def test_at_the_kink_the_slope_is_that_below_zero(shift: float, dtype: torch.dty
         results.append(torch.autograd.grad(out[0].sum(), [left, right]))
     for blocked, plain in zip(*results, strict=True):
         torch.testing.assert_close(blocked, plain, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("far", [-60.0, 60.0])
+def test_what_all_scores_of_a_node_share_does_not_matter(far: float) -> None:
+    """The softmax is computed relative to a bound of the scores, which must follow the target, of either sign."""
+    edge_index, nodes = GRAPHS["directed"]
+    h, source, _ = (tensor.float() for tensor in gat_inputs(nodes, 1, 4, 1.0))
+    target, weight = torch.full((nodes, 1), far), torch.ones(edge_index.size(1))
+    slope = 1.0  # so that the share is the same for every source
+    found = ours(GAT, edge_index, h, source, target, weight, slope=slope)
+    expected = ours(GAT, edge_index, h, source, torch.zeros_like(target), weight, slope=slope)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fuzz.archives import archives, records
 from fuzz.calls import calls
 from fuzz.cases import Family
 from fuzz.commands import commands, label_files
 from fuzz.graph_files import npz_files, pt_files
-from fuzz.own_files import own_files
+from fuzz.own_files import cards, own_files
 
 FAMILIES: dict[str, Family] = {
     "npz": npz_files,
     "pt": pt_files,
     "own": own_files,
+    "cards": cards,
+    "archives": archives,
+    "records": records,
     "calls": calls,
     "commands": commands,
     "labels": label_files,
 }
-ROUND = ("npz", "calls", "own", "pt", "calls", "commands") * 3 + ("calls", "labels")
+ROUND = (*("npz", "calls", "own", "pt", "calls", "commands") * 3, "calls", "labels", "cards", "archives", "records")
 """Families in the order in which their inputs take turns."""
 
 

@@ -49,7 +49,7 @@ def specimens() -> Specimens:
         result = mend(model, graph, GTrans(steps=4, lr_feature=0.1, budget=3, feature_steps=2, edge_steps=2))
         writers: dict[str, Callable[[Path], None]] = {
             "model": lambda path: save_model(model, path),
-            "card": graphmend.card(model, graph).save,
+            "card": graphmend.card(model, graph, task="classes").save,
             "patch": result.patch.save,
         }
         files = {}
@@ -77,17 +77,17 @@ def parts_of(kind: str, content: bytes) -> Parts:
     metadata = _metadata(content)
     metadata.pop("checksum", None)
     if kind == "model":
-        return Parts(load(content), {**metadata, "config": json.loads(metadata["config"])})
-    return Parts(load(content), json.loads(metadata["graphmend"]))
+        return Parts(dict(sorted(load(content).items())), {**metadata, "config": json.loads(metadata["config"])})
+    return Parts(dict(sorted(load(content).items())), json.loads(metadata["graphmend"]))
 
 
 def sealed(kind: str, parts: Parts, seal: bool = True) -> bytes:
     """Put a file together again, with a checksum that fits what it now holds."""
     tensors, header = parts.tensors, dict(parts.header)
     if kind == "model":
-        metadata = {name: value if isinstance(value, str) else _json(value) for name, value in header.items()}
+        metadata = {name: value if isinstance(value, str) else to_json(value) for name, value in header.items()}
     else:
-        metadata = {"graphmend": _json(header)}
+        metadata = {"graphmend": to_json(header)}
     if seal:
         metadata["checksum"] = digest(tensors, json.dumps(metadata, sort_keys=True))
     return save(tensors, metadata)
@@ -97,7 +97,7 @@ class _Raw(str):
     """Goes into JSON as it stands."""
 
 
-def _json(value: Any) -> str:
+def to_json(value: Any) -> str:
     """JSON, in which a text of the kind above stands without quotes."""
     marks: dict[str, str] = {}
 
@@ -264,6 +264,28 @@ def own_files(rng: random.Random, folder: Path) -> Case:
     path = folder / f"{kind}.safetensors"
     path.write_bytes(content)
     return Case(f"{kind}, {told}", lambda: USES[kind](rng, path))
+
+
+ODD_NUMBERS: tuple[Any, ...] = (
+    *(_Raw(text) for text in ("NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400, "-1e-300")),
+    *(0, -1, 0.0, -0.5, 1e-30, 1e30, 1e300, 10**19, True, None, "1", *(1, 0.5, 0.9, 2, 3, 100) * 3),
+)
+
+
+def cards(rng: random.Random, folder: Path) -> Case:
+    """Source cards whose numbers cannot be, with checksums that fit, and every mender that reads them."""
+    parts, told = parts_of("card", specimens().files["card"]), []
+    numbers = parts.header["numbers"]
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        if rng.random() < 0.6:
+            name = rng.choice([name for name, value in numbers.items() if type(value) in (int, float)])
+            numbers[name] = rng.choice(ODD_NUMBERS)
+            told.append(f"{name} = {str(numbers[name])[:20]}")
+        else:
+            told.append(_changed_tensor(rng, parts))
+    path = folder / "card.safetensors"
+    path.write_bytes(sealed("card", parts) if parts.tensors else specimens().files["card"])
+    return Case(f"card, {', '.join(told)}", lambda: _use_card(rng, path))
 
 
 def _use_model(rng: random.Random, path: Path) -> None:

@@ -149,11 +149,14 @@ def test_a_card_is_one_file_and_says_the_same_when_read(name: str, tmp_path: Any
     assert torch.equal(first.logits, second.logits) and str(first.verdict) == str(second.verdict)
 
 
-def test_several_graphs_are_mended_one_by_one_and_carded_together() -> None:
+def test_several_graphs_are_mended_one_by_one_and_carded_together(tmp_path: Any) -> None:
     model, _ = trained("to_hetero")
     card = graphmend.card(model, [papers(0), papers(1)])  # type: ignore[list-item]
     graphs: Any = [papers(5), broken(papers(6), "author")]
-    assert [result.verdict.decision for result in graphmend.mend(model, graphs, card=card)] == ["left alone", "applied"]
+    card.save(tmp_path / "card.safetensors")
+    for given in (card, tmp_path / "card.safetensors"):
+        decisions = [result.verdict.decision for result in graphmend.mend(model, graphs, card=given)]
+        assert decisions == ["left alone", "applied"]
 
 
 def test_the_same_graph_in_another_order_gets_the_same_answer() -> None:

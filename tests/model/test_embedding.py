@@ -277,18 +277,39 @@ def test_z_by_a_name_that_cannot_serve() -> None:
         embedding(model, data, embedding="convs")
 
 
+class WithoutLayers(nn.Module):
+    """Computes with weights of its own; its only layer does not run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.spare = nn.Parameter(torch.rand(IN, OUT)), nn.Linear(IN, OUT)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]) @ self.weight
+
+
 def test_z_that_cannot_be_found_asks_for_a_name() -> None:
-    mlp = seeded(lambda: Wrapped(nn.Linear(IN, OUT), "plain"))
-    mlp.forward = lambda x, edge_index: mlp.model(x)  # type: ignore[method-assign]
-    with pytest.raises(GraphMendError, match=r"reacts to edges; name the module .* embedding=..., one of model"):
-        embedding(mlp, make_graph())
+    with pytest.raises(GraphMendError, match=r"reacts to edges; name the module .* embedding=..., one of spare"):
+        embedding(seeded(WithoutLayers), make_graph())
+
+
+class ReadsNoEdges(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(IN, HID), nn.Linear(HID, OUT)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.b(self.a(x).relu())
+
+
+def test_a_model_that_reads_no_edges_has_the_input_of_its_last_layer_as_z() -> None:
+    model, data = seeded(ReadsNoEdges), make_graph()
+    torch.testing.assert_close(embedding(model, data), model.a(data.x).relu().detach())
 
 
 def test_a_surrogate_without_z_needs_none() -> None:
-    mlp = seeded(lambda: Wrapped(nn.Linear(IN, OUT), "plain"))
-    mlp.forward = lambda x, edge_index: mlp.model(x)  # type: ignore[method-assign]
-    data = make_graph()
-    result = GTrans(lambda m, d: m(d.x, d.edge_index).square().mean(), steps=2, edge_steps=0)(mlp, data)
+    model, data = seeded(WithoutLayers), make_graph()
+    result = GTrans(lambda m, d: m(d.x, d.edge_index).square().mean(), steps=2, edge_steps=0)(model, data)
     assert result.reason is None and not torch.equal(result.data.x, data.x)
     with pytest.raises(GraphMendError, match=r"embedding=..."):
-        GTrans(steps=2, edge_steps=0)(mlp, data)
+        GTrans(steps=2, edge_steps=0)(model, data)

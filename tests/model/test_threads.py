@@ -111,9 +111,9 @@ def test_models_that_draw_random_numbers_do_not_disturb_each_other() -> None:
 
 def test_cards_are_made_while_others_mend() -> None:
     model, data = model_with_batch_norm(), make_graph()
-    expected, before = graphmend.card(model, data), snapshot(model)
+    expected, before = graphmend.card(model, data, task="classes"), snapshot(model)
     for _ in range(5):
-        card, *_ = together([lambda: graphmend.card(model, data), lambda: GTrans(steps=3)(model, data)])
+        card, *_ = together([lambda: graphmend.card(model, data, task="classes"), lambda: GTrans(steps=3)(model, data)])
         assert torch.equal(card.first_mean, expected.first_mean)
     assert_same(before, snapshot(model))
 

@@ -17,6 +17,7 @@ from graphmend import GTrans, Identity, mend
 from graphmend.adapters import Adapter, Case, Proposal, Reweight
 from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
+from graphmend.outputs import CLASSES
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Steps
 from graphmend.results.patch import Patch
@@ -86,7 +87,7 @@ def test_before_is_the_output_on_the_graph_as_it_was_and_leaves_everything_alone
     adapter: Any, model: GCN, data: Data
 ) -> None:
     expected = plain_output(model, data)
-    call = {"card": graphmend.card(model, data)} if isinstance(adapter, Reweight) else {}
+    call = {"card": graphmend.card(model, data, task="classes")} if isinstance(adapter, Reweight) else {}
     result = mend(model, data, adapter, **call)
     own = state_of(model, data)
     torch.testing.assert_close(result.before, expected)
@@ -142,7 +143,9 @@ def test_a_result_can_be_copied(model: GCN, data: Data) -> None:
 def test_a_binary_model_with_one_logit(data: Data) -> None:
     torch.manual_seed(0)
     result = Shift(5.0)(GCN(5, 8, 1), data)
-    assert result.predictions.shape == (60,) and set(result.predictions.tolist()) <= {0, 1}
+    named = replace(result, task=CLASSES)
+    assert named.predictions.shape == (60,) and set(named.predictions.tolist()) <= {0, 1}
+    assert result.task.doubt.startswith("the model gives one number per row, and the labels y go from 0 to 2")
     assert result.compare(data.y % 2).nodes == 60
 
 

@@ -92,7 +92,7 @@ def test_labels_still_decide_afterwards() -> None:
     torch.manual_seed(0)
     model, original = GCN(5, 8, 3), wide()
     del original.edge_weight
-    card = graphmend.card(model, cast_of(original))
+    card = graphmend.card(model, cast_of(original), task="classes")
     original.x = original.x + 2.0
     result = mend(model, cast_of(original), card=card).rebase(original)
     assert result.alternative is not None

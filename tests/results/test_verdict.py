@@ -53,6 +53,7 @@ def test_a_summary_survives_json() -> None:
         ],
         "flips": 0.25,
         "next_step": "Look at it.",
+        "task": "unknown",
     }
 
 

@@ -96,7 +96,7 @@ def _loss(logits: Tensor, y: Tensor) -> Tensor:
 @functools.cache
 def card_of(name: str) -> SourceCard:
     """The card of the model of this name."""
-    return card(trained(name), planted())
+    return card(trained(name), planted(), task="classes")
 
 
 def moved(data: Data, stretch: float = 1.5, size: float = 2.5) -> Data:
@@ -157,7 +157,11 @@ def attacked() -> tuple[nn.Module, SourceCard, Data]:
     torch.manual_seed(0)
     model = fitted(GCN(WORDS, 16, CLASSES, batch_norm=True, dropout=0.5), data)
     options: dict[str, Any] = {"rate": 0.25, "epochs": 40, "block_size": 50_000}
-    return model, card(model, data), PRBCD(model, nodes=ATTACKED, known=data.train_mask, **options)(data)
+    return (
+        model,
+        card(model, data, task="classes"),
+        PRBCD(model, nodes=ATTACKED, known=data.train_mask, **options)(data),
+    )
 
 
 def with_features(data: Data, x: Tensor) -> Data:

@@ -153,3 +153,11 @@ def contents(data: HeteroData) -> dict[Any, Any]:
         for store in data.stores
         for name, value in store.items()
     }
+
+
+def lazy_mixed() -> nn.Module:
+    """The model as the command line builds it: its sizes are known once it has run."""
+    model = Mixed()
+    with torch.no_grad():
+        scores(model, papers())
+    return model

@@ -227,7 +227,7 @@ def test_moments() -> None:
     net, data = model(), graph()
     test = shifted(data)
     with FrozenGNN(net, test) as frozen:
-        terms = Moments(card(net, data)).terms(frozen, test)
+        terms = Moments(card(net, data, task="classes")).terms(frozen, test)
     (h, z), (h0, z0) = columns(net, test), columns(net, data)
     assert list(terms) == ["first", "embedding"]
     assert float(terms["first"]) == pytest.approx(slow_squared_distance(h, h0), rel=1e-10)
@@ -238,7 +238,7 @@ def test_moments_on_the_training_graph_are_zero_and_flat() -> None:
     net, data = model(), graph()
     x = data.x.clone().requires_grad_()
     with FrozenGNN(net, data) as frozen:
-        loss = Moments(card(net, data))(frozen, Data(x=x, edge_index=data.edge_index))
+        loss = Moments(card(net, data, task="classes"))(frozen, Data(x=x, edge_index=data.edge_index))
         (slope,) = torch.autograd.grad(loss, x)
     assert float(loss.detach()) < 1e-25 and float(slope.abs().max()) < 1e-12
 
@@ -249,7 +249,7 @@ def test_units_that_never_fire_have_a_gradient() -> None:
     net.convs[0].bias[:3] = -100.0
     x = shifted(data).x.requires_grad_()
     with FrozenGNN(net, data) as frozen:
-        terms = Moments(card(net, data)).terms(frozen, Data(x=x, edge_index=data.edge_index))
+        terms = Moments(card(net, data, task="classes")).terms(frozen, Data(x=x, edge_index=data.edge_index))
     for value in terms.values():
         (slope,) = torch.autograd.grad(value, x, retain_graph=True)
         assert bool(value.isfinite()) and bool(slope.isfinite().all()) and float(slope.abs().max()) > 0

@@ -28,7 +28,7 @@ def with_labels(y: Any) -> Data:
 
 def of_other_width() -> Any:
     with FrozenGNN(model(), graph()) as frozen:
-        return Moments(card(GCN(IN, 7, OUT).double(), graph()))(frozen, graph())
+        return Moments(card(GCN(IN, 7, OUT).double(), graph(), task="classes"))(frozen, graph())
 
 
 def bad_function(value: Any) -> Any:
@@ -75,7 +75,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: SLAPS.fit(Data(x=torch.rand(5, 3), edge_index=directed(5)))(model(), graph()),
         f"{IN} feature columns .* had 3",
     ),
-    "Moments of a bare model": (lambda: Moments(card(model(), graph()))(model(), graph()), "first layer.*wrap"),  # type: ignore[arg-type]
+    "Moments of a bare model": (
+        lambda: Moments(card(model(), graph(), task="classes"))(model(), graph()),
+        "first layer.*wrap",
+    ),  # type: ignore[arg-type]
     "Moments of another model": (of_other_width, "8 columns, but 7"),
     "Supervised of another size": (lambda: Supervised(some()[:5])(model(), graph()), f"{N} in all"),
     "no labels": (lambda: Supervised(some())(model(), with_labels(None)), "no y"),

@@ -69,8 +69,8 @@ CASES: dict[str, Callable[[], Surrogate]] = {
     "function of the features": lambda: surrogate_of(smoothness),
 }
 OF_A_MODEL: dict[str, Callable[[nn.Module], Surrogate]] = {
-    "moments": lambda net: Moments(card(net, training_graph())),
-    "sum with moments": lambda net: Moments(card(net, training_graph())) + 0.1 * Contrastive(),
+    "moments": lambda net: Moments(card(net, training_graph(), task="classes")),
+    "sum with moments": lambda net: Moments(card(net, training_graph(), task="classes")) + 0.1 * Contrastive(),
 }
 """Those that are made for one model, and look at its first layer, which only a frozen model shows."""
 surrogates = pytest.mark.parametrize("name", [*CASES, *OF_A_MODEL])

@@ -39,6 +39,7 @@ class AirGNNTune(Adapter):
     values: Annotated[Sequence[float], partial(real_numbers, low=0, below=1)] = GRID
 
     changes_model = True
+    tasks = ("classes",)
     uses_card = False
     needs = "the backbone airgnn, and labels of some nodes"
 

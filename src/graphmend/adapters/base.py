@@ -25,6 +25,7 @@ from graphmend.errors import GraphMendError, listed, require, shown
 from graphmend.graph.checks import is_finite
 from graphmend.graph.edits import attributes_of_added, with_edge_changes
 from graphmend.graph.limits import Limits
+from graphmend.outputs import TASKS
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.proposal import Proposal
 from graphmend.results.verdict import Verdict
@@ -91,6 +92,8 @@ class _Called:
         options: Options = {"limits": case.limits, "seed": case.seed, "mode": case.mode}
         if case.card is not None:
             options["card"] = case.card
+        if case.named_task is not None:
+            options["task"] = case.named_task
         if case.output is not None:
             options["output"] = case.output
         result = self.function(case.original, case.data, **options)
@@ -114,6 +117,11 @@ class Adapter(ABC):
     fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """What the model's rows may be, of :data:`graphmend.outputs.TASKS`."""
+        return TASKS
+
     @abstractmethod
     def propose(self, case: Case) -> Proposal:
         """Find a change; raise :class:`Stopped` with the reason if there is none to be had."""
@@ -127,8 +135,9 @@ class Adapter(ABC):
             options: ``limits`` (what may not change), ``seed`` (of everything random), ``progress`` (show a progress
                 bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes the plain way, without
                 sharing, stacking or recording anything; the results are the same to float rounding), ``card`` (what the
-                model saw when it was trained, from :func:`graphmend.card`) and ``output`` (which part of what the model
-                returns has the scores: a name such as ``"logits"``, or a position).
+                model saw when it was trained, from :func:`graphmend.card`), ``output`` (which part of what the model
+                returns has the scores: a name such as ``"logits"``, or a position) and ``task`` (what the model's rows
+                are: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, where that cannot be told).
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
@@ -198,6 +207,11 @@ class Sequence(Adapter):
     def label(self) -> str:
         """All members as they are written."""
         return " >> ".join(Needs.of(member).name for member in self.members)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those that all members serve."""
+        return tuple(task for task in TASKS if all(task in Needs.of(member).tasks for member in self.members))
 
     @property
     def remedy(self) -> str:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import Self, TypedDict
 
@@ -33,9 +33,11 @@ from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
+from graphmend.graph.tasks import check_task, task_of
 from graphmend.model import FrozenGNN
-from graphmend.model.call import Output
+from graphmend.model.call import Output, is_encoder
 from graphmend.model.restore import private, untouched_rng
+from graphmend.outputs import TASKS, Task
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.history import History, Step
@@ -58,6 +60,7 @@ class Options(TypedDict, total=False):
     mode: str
     card: SourceCard | str | PathLike[str] | None
     output: Output
+    task: str | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Needs:
         changes_model: Whether it is given a copy of the model to change, and no frozen model.
         fills_missing: Whether missing values (NaN) are filled for it.
         embedding: Name of the module whose output is Z.
+        tasks: The tasks that it serves, of :data:`graphmend.outputs.TASKS`.
         remedy: What to do where numbers become too large for their type.
     """
 
@@ -76,6 +80,7 @@ class Needs:
     changes_model: bool = False
     fills_missing: bool = False
     embedding: str | None = None
+    tasks: tuple[str, ...] = TASKS
     remedy: str = "use float32 or features of a smaller size"
 
     @classmethod
@@ -86,6 +91,7 @@ class Needs:
             changes_model=bool(getattr(adapter, "changes_model", False)),
             fills_missing=bool(getattr(adapter, "fills_missing", False)),
             embedding=getattr(adapter, "embedding", None),
+            tasks=tuple(getattr(adapter, "tasks", TASKS)),
             remedy=getattr(adapter, "remedy", cls.remedy),
         )
 
@@ -107,6 +113,7 @@ class Case:
         embedding: Name of the module whose output is Z, if one was named.
         progress: Whether to show a progress bar.
         output: Which part of what the model returns has the scores.
+        named_task: The task that the caller named.
     """
 
     original: nn.Module
@@ -121,6 +128,7 @@ class Case:
     embedding: str | None = None
     progress: bool = False
     output: Output = None
+    named_task: str | None = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
     changed: nn.Module | None = None  #: a copy of the model, for adapters that change it
 
@@ -128,6 +136,23 @@ class Case:
     def model(self) -> nn.Module:
         """The caller's model, to be read only, or the adapter's own copy if it ``changes_model``."""
         return self.original if self.changed is None else self.changed
+
+    def task(self, output: Tensor) -> Task:
+        """What the model's rows are: what the card or the caller says, or what is seen in the model's output."""
+        if self.card is not None:
+            return self.card.known_task
+        return task_of([output], [self.data], named=self.named_task, encodes=is_encoder(self.original))
+
+    def require_served(self, needs: Needs, output: Callable[[], Tensor]) -> None:
+        """Raise unless the adapter serves the model's task; the model runs only for an adapter that serves some."""
+        if set(TASKS) <= set(needs.tasks):
+            return
+        task = self.task(output()).known()
+        require(
+            str(task) in needs.tasks,
+            f"{needs.name} serves the task {' or '.join(needs.tasks)}, but the model's is {task}; use the gate, or "
+            "name another task=",
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -219,6 +244,7 @@ def check_options(options: Options) -> None:
     seed_number("seed", options.get("seed", 0))
     one_of("mode", options.get("mode", "auto"), MODES)
     switch("progress", options.get("progress", False))
+    check_task(options.get("task"))
     require(callback is None or callable(callback), f"callback must be a function of a step (got {shown(callback)})")
 
 
@@ -235,6 +261,7 @@ def prepare(
     mode: str = "auto",
     card: SourceCard | str | PathLike[str] | None = None,
     output: Output = None,
+    task: str | None = None,
 ) -> Iterator[Case]:
     """Check everything, copy what has to be copied, and freeze the model; arguments as in :func:`graphmend.mend`.
 
@@ -245,11 +272,12 @@ def prepare(
     if has_missing:
         _require_filling(data.x, needs)
     refuse_sampled(data)
-    check_options({"limits": limits, "seed": seed, "progress": progress, "callback": callback, "mode": mode})
+    given: Options = {"limits": limits, "seed": seed, "progress": progress, "callback": callback, "mode": mode}
+    check_options({**given, "task": task})
     limits, seed = Limits() if limits is None else limits, int(seed)
     limits.check(data)
     with unchanged(model):
-        card = None if card is None else _fitting(card, model, data, needs)
+        card = None if card is None else _fitting(card, model, data, needs, task)
         device = data.x.device
         limits, filling = limits.to(device), None
         if has_missing:
@@ -263,15 +291,18 @@ def prepare(
             known = "no source card" if card is None else f"a source card of {card.nodes} nodes"
             sizes = data.x.size(0), data.edge_index.size(1)
             _LOG.debug("%s: %d nodes, %d edge entries, %s", needs.name, *sizes, known)
-            case = Case(model, data, limits, seed, generator, history, mode, card, filling, embedding, progress, output)
+            settings = (seed, generator, history, mode, card, filling, embedding, progress, output, task)
+            case = Case(model, data, limits, *settings)
             if needs.changes_model:
-                with case.freeze(model):
+                with case.freeze(model) as frozen:
                     _LOG.debug("%s: the model runs on this graph, so a copy of it can be changed", needs.name)
+                    case.require_served(needs, partial(frozen.predict, data))
                 case.changed = _copied(model, needs)
                 with untouched_rng(seed), torch.inference_mode(False), torch.enable_grad():
                     yield case
             else:
                 with case.freeze(model, uses_card=True) as case.frozen:
+                    case.require_served(needs, partial(case.frozen.predict, data))
                     yield case
 
 
@@ -333,6 +364,7 @@ def _changed(case: Case, frozen: FrozenGNN, proposal: Proposal, needs: Needs, re
         alternative=_alternative(case, frozen, proposal.alternative),
         rerun=Rerun.of(case.original, case.data.x, case.embedding, case.seed, case.mode, case.output),
         filled=filled,
+        task=case.task(logits),
     )
 
 
@@ -353,7 +385,9 @@ def _alternative(case: Case, frozen: FrozenGNN, other: Proposal | None) -> Propo
     return other
 
 
-def _fitting(card: SourceCard | str | PathLike[str], model: nn.Module, data: Data, needs: Needs) -> SourceCard:
+def _fitting(
+    card: SourceCard | str | PathLike[str], model: nn.Module, data: Data, needs: Needs, task: str | None
+) -> SourceCard:
     """The card where the graph is, if it belongs to this model, graph and adapter."""
     card = SourceCard.of(card)
     card.check(model, data)
@@ -361,6 +395,11 @@ def _fitting(card: SourceCard | str | PathLike[str], model: nn.Module, data: Dat
         needs.embedding in (None, card.embedding),
         f"the source card was made with the embedding {card.embedding!r}, this adapter has {needs.embedding!r}; "
         "use the same for both",
+    )
+    own = card.known_task.kind
+    require(
+        task in (None, own),
+        f"the source card was made with task={own!r}, not {task!r}; leave task= out, or make a card with task={task!r}",
     )
     return card.to(data.x.device, data.x.dtype)
 

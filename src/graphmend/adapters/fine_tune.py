@@ -63,6 +63,11 @@ class FineTune(Adapter):
         object.__setattr__(self, "surrogate", surrogate_of(self.surrogate))
         read_fields(self)
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of the loss; choosing by labels needs classes of nodes."""
+        return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
+
     def propose(self, case: Case) -> Proposal:
         """Descend along all parameters."""
         better = None

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import InnerProductDecoder
 
 from graphmend.errors import require
 from graphmend.files.digest import model_digest
 from graphmend.model import FrozenGNN
 from graphmend.model.call import Output
+from graphmend.model.restore import frozen_model, untouched_rng
 
 __all__ = ["Rerun"]
 
@@ -73,6 +76,25 @@ class Rerun:
         data = self._converted(data)
         with self._frozen(model, data) as frozen, torch.no_grad(), frozen.on(data, weights_count=weights_count):
             return frozen.embed(data.x, data.edge_index)
+
+    def pair_scores(self, model: nn.Module, z: Tensor, pairs: Tensor) -> Tensor:
+        """How the model scores pairs of nodes: by its own ``decode``, or by the dot product of their embeddings.
+
+        PyG's ``InnerProductDecoder`` is that dot product in a sigmoid, of which large ones all become 1.
+        """
+        pairs = pairs.to(z.device)
+        decode = getattr(getattr(model, "_orig_mod", model), "decode", None)
+        own = callable(decode) and not isinstance(getattr(model, "decoder", None), InnerProductDecoder)
+        if not own or decode is None:
+            source, target = z.detach().double()[pairs]
+            products: Tensor = (source * target).sum(1)
+            return products
+        with untouched_rng(self.seed), frozen_model(model), torch.no_grad():
+            scores: Any = decode(z, pairs)
+        fits = isinstance(scores, Tensor) and scores.numel() == pairs.size(1)
+        require(fits, f"the model's decode must return one score for each of the {pairs.size(1)} pairs; wrap it")
+        flat: Tensor = scores.reshape(-1)
+        return flat
 
     def _frozen(self, model: nn.Module, data: Data) -> FrozenGNN:
         same = model is not self.model or model_digest(model) == self.digest

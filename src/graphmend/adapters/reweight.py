@@ -48,6 +48,8 @@ class Reweight(Adapter):
 
     largest: Annotated[float, within(low=1)] = 4.0
 
+    tasks = ("classes",)
+
     def __post_init__(self) -> None:
         read_fields(self)
 

@@ -55,6 +55,7 @@ class Tent(Adapter):
     nodes: Annotated[int | None, at_least(1, hint="None is all of them")] = None
 
     changes_model = True
+    tasks = ("classes", "classes per graph")
     uses_card = False
     needs = "batch normalisation"
 

@@ -24,13 +24,15 @@ from graphmend.graph.batches import Graphs, are_several, refuse_sampled
 from graphmend.graph.canonical import edge_keys, node_keys, typical_size
 from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
+from graphmend.graph.edge_lists import number_of_graphs
+from graphmend.graph.tasks import check_task, task_of
 from graphmend.model import FrozenGNN, Observation
-from graphmend.model.call import Output
+from graphmend.model.call import Output, is_encoder
 from graphmend.model.embedding import Tap
 from graphmend.model.per_graph import has_row_per_graph
 from graphmend.model.restore import plain, private
 from graphmend.model.wiring import Taps
-from graphmend.outputs import probabilities, read_mask
+from graphmend.outputs import Task, probabilities, read_mask
 
 __all__ = ["card", "column_range"]
 
@@ -47,6 +49,7 @@ def card(
     embedding: str | None = None,
     seed: int = 0,
     output: Output = None,
+    task: str | None = None,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
@@ -60,16 +63,18 @@ def card(
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
         output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
+        task: What the model's rows are, ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, where the
+            labels ``y`` of the graph do not tell. The card keeps it, so that no later graph needs it.
 
     Example:
         >>> from graphmend.lab.backbones import GCN
-        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)))
+        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)), y=torch.arange(20) % 2)
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8
     """
     check_order(model, train_data)
     graphs = [with_edge_index(data) for data in _listed_graphs(model, train_data, output)]
-    seed = seed_number("seed", seed)
+    seed, task = seed_number("seed", seed), check_task(task)
     for data in graphs:
         check_graph(data)
         refuse_sampled(data)
@@ -99,7 +104,8 @@ def card(
             maps.append(frozen.first_map)
             keys.append(frozen.node_keys if unit is None else node_keys(data.x, data.edge_index, unit))
     assert taps is not None
-    return _card(model, graphs, seen, maps, keys, taps, embedding, seed, output)
+    known = task_of([one.logits for one in seen], graphs, named=task, encodes=is_encoder(model)).known()
+    return _card(model, graphs, seen, maps, keys, taps, embedding, seed, output, known)
 
 
 def _listed_graphs(model: nn.Module, train_data: Any, output: Output) -> list[Data]:
@@ -138,21 +144,30 @@ def _card(
     embedding: str | None,
     seed: int,
     output: Output,
+    task: Task,
 ) -> SourceCard:
     z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
     first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
     order = torch.cat(keys).argsort()
     held_out = torch.cat([_held_out(data) for data in graphs])
-    halves = _halves(order, held_out, seed)
-    temperature = _temperature(logits, graphs)
-    probability = probabilities(logits, temperature).to(first.dtype)
-    classes = probability.argmax(1)
+    halves = _halves(order, held_out, seed, _members(graphs) if task.per_graph else None)
+    alike = [] if task.per_graph else graphs  # graphs that are predicted differ, and halves of them show by how much
     z_moments = moments(z)
     standard = (z - z_moments.mean) / z_moments.unit
+    z_kinds = find_prototypes(standard, order, held_out, seed)
+    temperature = _temperature(logits, graphs) if task.has_node_classes else 1.0
+    if task.has_node_classes:
+        probability = probabilities(logits, temperature).to(first.dtype)
+    else:  # the kinds of nodes stand in for their classes
+        kinds = nearest_centroid(standard, z_kinds.centres)
+        probability = F.one_hot(kinds, z_kinds.centres.size(0)).to(first.dtype)
+    classes = probability.argmax(1)
     counts = F.one_hot(classes, probability.size(1)).to(z.dtype)
     sizes = counts.sum(0).unsqueeze(1)
-    centroids = (counts.t() @ standard / sizes.clamp(min=1)).masked_fill(sizes == 0, torch.nan)
+    centroids = z_kinds.centres
+    if task.has_node_classes:
+        centroids = (counts.t() @ standard / sizes.clamp(min=1)).masked_fill(sizes == 0, torch.nan)
     low = torch.stack([data.x.amin(0) for data in graphs]).amin(0)
     high = torch.stack([data.x.amax(0) for data in graphs]).amax(0)
     rows = torch.cat([row_statistics(data.x, *column_range(low, high)) for data in graphs])
@@ -161,9 +176,7 @@ def _card(
     empty = rows[:, 0] <= EMPTY_ROW
     row_low, row_high = torch.aminmax(rows[~empty] if not bool(empty.all()) else rows, dim=0)
     whole = moments(first)
-    first_kinds, z_kinds = (
-        find_prototypes(rows, order, held_out, seed) for rows in ((first - whole.mean) / whole.unit, standard)
-    )
+    first_kinds = find_prototypes((first - whole.mean) / whole.unit, order, held_out, seed)
     hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
     looked_at = zip(graphs, hidden, keys, strict=True)
     views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, k)) for g, u, k in looked_at], dim=1)
@@ -185,7 +198,7 @@ def _card(
         first_reach=first_kinds.reach,
         rows_mean=narrow_moments.mean,
         rows_std=narrow_moments.std,
-        rows_noise=_noise(narrow, narrow_moments, graphs, halves),
+        rows_noise=_noise(narrow, narrow_moments, alike, halves),
         z_mean=z_moments.mean,
         z_std=z_moments.std,
         z_centres=z_kinds.centres,
@@ -199,7 +212,7 @@ def _card(
         edge_share=float(fits_well(fits, middle).double().mean()),
         agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
         temperature=temperature,
-        noise=_noise(first, whole, graphs, halves),
+        noise=_noise(first, whole, alike, halves),
         noise_nodes=halves[0].numel(),
         nodes=nodes,
         edges_per_node=edges / nodes,
@@ -211,6 +224,8 @@ def _card(
         z_tail=[] if z_tap is None else [call.text for call in z_tap.tail],
         embedding=embedding,
         output=output,
+        task=str(task),
+        moves=list(task.moves),
     )
 
 
@@ -241,12 +256,14 @@ def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mask(data: Data, name: str) -> Tensor | None:
-    """A mask of the nodes; the first one, where there are several as columns."""
-    mask = data.get(name)
+    """A mask of the nodes; the first one, where there are several as columns; of the graphs, that of their nodes."""
+    mask, batch = data.get(name), data.get("batch")
     if mask is None:
         return None
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.size(1) > 0:
         mask = mask[:, 0]
+    if isinstance(batch, Tensor) and isinstance(mask, Tensor) and mask.shape == (number_of_graphs(data),):
+        mask = mask.to(batch.device)[batch]
     return read_mask(mask, data.x.size(0), name, may_be_empty=True).to(data.x.device)
 
 
@@ -256,16 +273,40 @@ def _held_out(data: Data) -> Tensor:
     return torch.zeros(data.x.size(0), dtype=torch.bool, device=data.x.device) if mask is None else ~mask
 
 
-def _halves(order: Tensor, held_out: Tensor, seed: int) -> list[Tensor]:
+def _members(graphs: list[Data]) -> Tensor:
+    """The number of each node's graph, where a graph is made of several."""
+    numbers, start = [], 0
+    for data in graphs:
+        batch = data.get("batch")
+        own = torch.zeros(data.x.size(0), dtype=torch.long, device=data.x.device) if batch is None else batch
+        numbers.append(own + start)
+        start += number_of_graphs(data)
+    return torch.cat(numbers)
+
+
+def _halves(order: Tensor, held_out: Tensor, seed: int, graph: Tensor | None = None) -> list[Tensor]:
     """Random halves of the nodes that the model was not trained on, or of all nodes where there are none.
+
+    Where graphs are predicted, they are halves of the graphs with all of their nodes, which are more alike than those
+    of different graphs.
 
     Args:
         order: The nodes in an order that does not depend on their numbering.
         held_out: Which nodes the model was not trained on.
         seed: Seed of the draws.
+        graph: The number of each node's graph, if whole graphs are to be drawn.
     """
     rows = order[held_out[order]]
     rows = order if rows.numel() < 4 else rows
+    if graph is not None:
+        own = graph[rows]
+        place = torch.arange(own.numel(), device=own.device)
+        first = torch.full((int(graph.max()) + 1,), own.numel(), device=own.device)
+        first = first.scatter_reduce(0, own, place, "amin")  # graphs in an order that does not depend on theirs
+        known = first.argsort()[: int((first < own.numel()).sum())]
+        if known.numel() > 1:
+            chosen = _halves(known, torch.zeros(first.numel(), dtype=torch.bool, device=own.device), seed)
+            return [rows[torch.isin(own, half)] for half in chosen]
     half = max(1, rows.numel() // 2)
     generator = torch.Generator().manual_seed(seed)
     return [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
@@ -292,9 +333,9 @@ def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float,
         noise: The distance that chance makes of so many nodes.
         nodes: How many.
     """
-    parts = torch.split(first, [data.x.size(0) for data in graphs])
-    if len(parts) < 2:
+    if len(graphs) < 2:
         return 0.0
+    parts = torch.split(first, [data.x.size(0) for data in graphs])
     largest = 0.0
     for part in parts:
         others = 1 - len(part) / len(first)  # all graphs without this one are farther from it than all with it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from graphmend.graph.checks import is_finite
 from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
-from graphmend.outputs import FLOATS
+from graphmend.outputs import FLOATS, TASKS, Task
 from graphmend.results.tables import html_table, text_lines
 from graphmend.wrappers import unwrapped
 
@@ -92,6 +92,9 @@ class SourceCard:
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
         output: Which part of what the model returns has the scores, if it returns several.
+        task: What the model's rows are. Where nodes have no predicted classes, the kinds of nodes in the embedding
+            stand in for them in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
+        moves: Of numbers, by how much each has to move to count as changed.
     """
 
     column_mean: Tensor
@@ -132,6 +135,13 @@ class SourceCard:
     z_tail: list[str]
     embedding: str | None = None
     output: str | int | None = None
+    task: str = "classes"
+    moves: list[float] = field(default_factory=list)
+
+    @property
+    def known_task(self) -> Task:
+        """What the model's rows are."""
+        return Task.of(self.task, tuple(self.moves))
 
     @property
     def taps(self) -> Taps:
@@ -243,15 +253,24 @@ class SourceCard:
     def summary(self) -> str:
         """What the card holds, one line each."""
         size = sum(tensor.numel() for tensor in self.parts()[0].values())
+        kinds = self.prior.numel()
+        told = (
+            f"{kinds} classes" if self.known_task.has_node_classes else f"the task {self.task}, {kinds} kinds of nodes"
+        )
+        shares = ", ".join(f"{100 * float(p):.0f} %" for p in self.prior)
+        shown = (
+            f"predicted classes: {shares}; temperature {self.temperature:.2f}"
+            if self.known_task.has_node_classes
+            else None
+        )
         return "\n".join(
             (
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
-                f"{self.prior.numel()} classes ({4 * size / 1024:.0f} kB, no rows of the training graph)",
+                f"{told} ({4 * size / 1024:.0f} kB, no rows of the training graph)",
                 f"first layer: {self.first_layer}, {self.first_mean.numel()} units, noise level {self.noise:.3f} "
                 f"(for graphs of {self.noise_nodes} nodes or more)",
-                f"predicted classes: {', '.join(f'{100 * float(p):.0f} %' for p in self.prior)}; "
-                f"temperature {self.temperature:.2f}",
-                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class",
+                *([] if shown is None else [shown]),
+                f"edges: {self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a {self._kind}",
             )
         )
 
@@ -264,8 +283,9 @@ class SourceCard:
     @property
     def _title(self) -> str:
         size = 4 * sum(tensor.numel() for tensor in self.parts()[0].values()) / 1024
-        columns, classes = self.column_mean.numel(), self.prior.numel()
-        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {classes} classes ({size:.0f} kB)"
+        columns, kinds = self.column_mean.numel(), self.prior.numel()
+        told = f"{kinds} classes" if self.known_task.has_node_classes else f"task {self.task}"
+        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {told} ({size:.0f} kB)"
 
     def _rows(self) -> list[tuple[str, str]]:
         shares = [f"{100 * float(share):.0f} %" for share in self.prior[:SHOWN]]
@@ -275,9 +295,15 @@ class SourceCard:
         return [
             ("first layer", f"{layer}, {units} units, noise level {self.noise:.3f}"),
             ("embedding", f"{z_layer}, {self.z_mean.numel()} units"),
-            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}"),
-            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a predicted class"),
+            ("classes", f"predicted for {', '.join(shares + more)} of the nodes; temperature {self.temperature:.2f}")
+            if self.known_task.has_node_classes
+            else ("kinds of nodes", f"{self.prior.numel()}, which stand in for predicted classes"),
+            ("edges", f"{self.edges_per_node:.1f} per node, {100 * self.homophily:.0f} % within a {self._kind}"),
         ]
+
+    @property
+    def _kind(self) -> str:
+        return "predicted class" if self.known_task.has_node_classes else "kind of nodes"
 
     def save(self, path: str | Path) -> None:
         """Write as safetensors with a JSON header, atomically."""
@@ -331,12 +357,17 @@ class SourceCard:
             "bool": (bool,),
             "str": (str,),
             "list[str]": (list,),
+            "list[float]": (list,),
             "str | None": (str, type(None)),
             "str | int | None": (str, int, type(None)),
         }
         wrong = [f.name for f in fields(self) if type(getattr(self, f.name)) not in types[str(f.type)]]
         if not wrong and not all(type(call) is str for call in self.z_tail):
             wrong = ["z_tail"]
+        if not wrong and not all(type(move) is float for move in self.moves):
+            wrong = ["moves"]
+        if not wrong and self.task not in TASKS:
+            wrong = ["task"]
         if wrong:
             return wrong
         columns, units, z = (t.numel() for t in (self.column_mean, self.first_mean, self.z_mean))

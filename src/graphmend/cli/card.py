@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from graphmend.cli.common import (
     Output,
     Quiet,
     Seed,
+    Task,
     Verbose,
     Weights,
     check_no_clash,
@@ -48,6 +49,7 @@ def card(
     ] = None,
     embedding: Annotated[str | None, typer.Option(help="Module whose output is the embedding.", metavar="NAME")] = None,
     output: Output = None,
+    task: Task = None,
     data_dir: DataDir = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -68,7 +70,8 @@ def card(
     graphmend card --factory my.models:build --weights w.safetensors --graph train.npz
     ```
     """
-    from graphmend.cards import card as make_card
+    from graphmend import card as make_card
+    from graphmend.cards import SourceCard
     from graphmend.cli.card_files import card_beside, card_facts
     from graphmend.cli.models import device_of, for_model, load_any_model
     from graphmend.files.files import check_target
@@ -90,10 +93,11 @@ def card(
     else:
         graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
     complete = [for_model(data, net, where) for data in graphs]
-    made = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output))
+    made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output), task=task)
     made.save(target)
     if json_:
-        facts = {"card": str(target), **card_facts(made), "provenance": provenance(where, seed=seed)}
+        of_card = card_facts(made) if isinstance(made, SourceCard) else made.facts()
+        facts = {"card": str(target), **of_card, "provenance": provenance(where, seed=seed)}
         typer.echo(json.dumps(facts))
     elif not quiet:
         PlainConsole().print(f"{made.summary()}\nwritten to {target}", soft_wrap=True)

@@ -55,11 +55,17 @@ def card_beside(checkpoint: Path) -> Path:
 
 
 def card_of_graphs(
-    net: nn.Module, graphs: list[Path], device: torch.device, embedding: str | None, output: str | int | None
+    net: nn.Module,
+    graphs: list[Path],
+    device: torch.device,
+    embedding: str | None,
+    output: str | int | None,
+    task: str | None,
 ) -> SourceCard:
     """A card made from the graphs a model was trained on."""
     complete = (load_graph(path, missing_allowed=False) for path in graphs)
-    return make_card(net, [for_model(data, net, device) for data in complete], embedding=embedding, output=output)
+    graphs_of = [for_model(data, net, device) for data in complete]
+    return make_card(net, graphs_of, embedding=embedding, output=output, task=task)
 
 
 def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> Card:

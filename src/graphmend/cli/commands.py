@@ -12,6 +12,7 @@ from graphmend.cli.info import info
 from graphmend.cli.lab import lab
 from graphmend.cli.list import list_
 from graphmend.cli.mend import mend
+from graphmend.cli.pack import pack
 from graphmend.cli.patching import apply, revert
 from graphmend.cli.settings import WithSettings
 from graphmend.cli.watch import watch
@@ -25,7 +26,7 @@ app = typer.Typer(
 )
 app.command()(lab("cli.demo").demo)
 app.command(cls=TakesRay)(WithSettings(mend))
-for command in (apply, revert, card, watch, lab("cli.train").train, info):
+for command in (apply, revert, card, watch, lab("cli.train").train, info, pack):
     app.command()(command)
 app.command("list")(list_)
 app.add_typer(lab("cli.data").data_app, name="data")

@@ -188,6 +188,15 @@ def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
         taken[place] = "be written twice in this call"
 
 
+Task = Annotated[
+    str | None,
+    typer.Option(
+        help="What the model's rows are, where that cannot be told: classes, labels, numbers or embedding.",
+        metavar="NAME",
+    ),
+]
+
+
 def part_of_output(text: str | None) -> str | int | None:
     """What ``--output`` says: a position where it is a whole number, else a name."""
     return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,4}", text) else text

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 from torch_geometric.utils import contains_isolated_nodes, is_undirected
 
 from graphmend.cards import SourceCard
@@ -19,6 +20,8 @@ from graphmend.files.files import escaped, read_safetensors
 from graphmend.files.graph_files import load_graph
 from graphmend.files.provenance import device_name, provenance
 from graphmend.graph.checks import is_finite
+from graphmend.graph.stores import edge_name, node_count
+from graphmend.hetero import HeteroCard, read_any_patch
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
 
@@ -56,10 +59,14 @@ def _tensor_file(path: Path) -> dict[str, Any]:
         return {**facts, "trainer": _object(header["trainer"])} if "trainer" in header else facts
     if "graphmend" not in header:
         return {"kind": "weights", "parameters": count, "tensors": len(tensors), "header": header}
-    if str(_object(header["graphmend"]).get("format")).startswith("graphmend-card"):
+    form = str(_object(header["graphmend"]).get("format"))
+    if form.startswith("graphmend-card"):
         return {"kind": "source card", **card_facts(SourceCard.load(path))}
-    patch = Patch.load(path)
-    return {"kind": "patch", "before": patch.before, "summary": patch.summary()}
+    if form.startswith("graphmend-hetero-card"):
+        return {"kind": "heterogeneous source card", **HeteroCard.load(path).facts()}
+    patch = read_any_patch(path)
+    kind = "patch" if isinstance(patch, Patch) else "heterogeneous patch"
+    return {"kind": kind, "before": patch.before, "summary": patch.summary()}
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -73,7 +80,9 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _graph(path: Path) -> dict[str, Any]:
-    data = load_graph(path)
+    data: Any = load_graph(path)
+    if isinstance(data, HeteroData):
+        return _heterogeneous(data)
     nodes, y = data.x.size(0), data.get("y")
     facts: dict[str, Any] = {
         "kind": "graph",
@@ -93,6 +102,19 @@ def _graph(path: Path) -> dict[str, Any]:
         facts["missing values"] = f"{int(missing.sum())} in {int(missing.any(1).sum())} rows, {share:.2g} % of all"
     if y is not None and y.numel() > 0 and not y.is_floating_point() and not y.is_complex():
         facts["classes"] = int(y.max()) + 1
+    return facts
+
+
+def _heterogeneous(data: HeteroData) -> dict[str, Any]:
+    facts: dict[str, Any] = {"kind": "heterogeneous graph"}
+    for kind in data.node_types:
+        x, further = data[kind].get("x"), listed(set(data[kind].keys()) - {"x"})
+        shape = (
+            "no features" if x is None else f"{x.size(1)} features, {x.dtype}, {int(x.isnan().sum())} missing values"
+        )
+        facts[kind] = f"{node_count(data, kind)} nodes, {shape}" + (f"; {further}" if further else "")
+    for edge_type in data.edge_types:
+        facts[edge_name(edge_type)] = f"{data[edge_type].edge_index.size(1)} edges"
     return facts
 
 

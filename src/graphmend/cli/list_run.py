@@ -76,7 +76,14 @@ def _member(family: str, name: str, member: object) -> Member:
     if family == "datasets":
         return Member(name, *registries.about_dataset(member))
     needs = {**NEEDS, **registries.NEEDS}.get(family, {})
-    return Member(name, first_sentence(inspect.getdoc(member)), needs.get(name) or getattr(member, "needs", ""))
+    own = ", and ".join(filter(None, (needs.get(name) or getattr(member, "needs", ""), _tasks_needed(member))))
+    return Member(name, first_sentence(inspect.getdoc(member)), own)
+
+
+def _tasks_needed(member: object) -> str:
+    """The tasks that an adapter serves, if these are not all of them."""
+    tasks = getattr(member, "tasks", None)
+    return f"the task {' or '.join(tasks)}" if isinstance(tasks, tuple) else ""
 
 
 def _print(console: PlainConsole, family: str, rows: list[Member]) -> None:

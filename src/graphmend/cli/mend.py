@@ -17,6 +17,7 @@ from graphmend.cli.common import (
     Quiet,
     RayAddress,
     Seed,
+    Task,
     Verbose,
     Weights,
     number,
@@ -62,6 +63,7 @@ def mend(
         str | None, _option(None, "Module whose output is the embedding, here and in the card.", metavar="NAME")
     ] = None,
     output: Output = None,
+    task: Task = None,
     mode: Annotated[str, _option(None, "auto, or eager to compute the plain, slower way.", metavar="NAME")] = "auto",
     json_: JsonFlag = False,
     seed: Seed = 0,
@@ -174,6 +176,7 @@ def mend(
                 "non_negative": non_negative,
             },
             output=part_of_output(output),
+            task=task,
             mode=mode,
             seed=seed,
             device=device,

@@ -21,6 +21,7 @@ from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_car
 from graphmend.cli.common import check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend import GATE
+from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
     answers_digest,
     answers_in,
@@ -39,11 +40,11 @@ from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
 from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
 from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.files.hetero_graphs import is_hetero_file
 from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.edits import edge_attributes
 from graphmend.graph.limits import Limits
-from graphmend.outputs import predictions
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
@@ -73,6 +74,7 @@ class Request:
     given: dict[str, Any]
     limits: dict[str, Any]
     output: str | int | None
+    task: str | None
     mode: str
     seed: int
     device: str
@@ -209,7 +211,9 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> d
     """The report of a mended graph; graph, predictions and patch are written first, the report last."""
     graph, predicted, patch, report_file = results_of(job.path, out)
     save_graph(graph, result.data)
-    arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
+    arrays = {"logits": result.logits.cpu().numpy()}
+    if result.task.predicts:
+        arrays["prediction"] = result.predictions.cpu().numpy()
     write_arrays(predicted, arrays)
     result.patch.save(patch)
     report = {
@@ -262,7 +266,10 @@ def run_mend(request: Request) -> None:
     net = load_any_model(request.model, factory=request.factory, weights=request.weights).to(where)
     adapter_with(request.adapter, chosen, {})  # complain before any graph is read
     with unchanged(net):
-        _run(request, net, chosen, answers, workers, where)
+        if any(map(is_hetero_file, request.graphs)):
+            mend_hetero_files(request, net, adapter_with(request.adapter, chosen, {}), where)
+        else:
+            _run(request, net, chosen, answers, workers, where)
 
 
 def _run(
@@ -282,6 +289,7 @@ def _run(
             **chosen,
             **request.limits,
             "output": request.output,
+            "task": request.task,
             "seed": request.seed,
             "mode": request.mode,
             "card": card.digest,
@@ -306,6 +314,7 @@ def _run(
         settings=chosen,
         call={
             "output": request.output,
+            "task": request.task,
             "seed": request.seed,
             "mode": request.mode,
             "progress": shown and len(left) == 1,
@@ -395,7 +404,9 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
         wanted = "--card" if request.card is not None else "--no-card"
         single = request.card is None and not request.no_card
         require(single, f"--source makes a card on the way; leave out {wanted}")
-        made = card_of_graphs(net, request.sources, device, request.given.get("embedding"), request.output)
+        made = card_of_graphs(
+            net, request.sources, device, request.given.get("embedding"), request.output, request.task
+        )
         return Card(made, f"source card made from {', '.join(map(str, request.sources))}")
     return find_card(request.checkpoint, request.card, request.no_card)
 

@@ -90,7 +90,10 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
     for report in reports:
         verdict = _verdict(report)
         menders = " and ".join(verdict["menders"]) or "nothing"
-        flips = "none" if verdict["decision"] == LEFT_ALONE else f"{100 * verdict['flips']:.1f} %"
+        share = verdict["flips"]
+        flips = (
+            "none" if verdict["decision"] == LEFT_ALONE else "not known" if share is None else f"{100 * share:.1f} %"
+        )
         cells = [report["graph"], verdict["decision"], menders, flips]
         table.add_row(*cells, *([_accuracy(report)] if has_test else []))
     return table

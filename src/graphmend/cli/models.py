@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from graphmend.cli.lab import lab
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import escaped
 from graphmend.files.weights import read_weights
+from graphmend.graph.stores import feature_types
 
 
 def load_any_model(
@@ -84,6 +85,10 @@ def for_model(data: Data, net: nn.Module, device: torch.device) -> Data:
     """A copy with the features in the model's floating-point type, all on one device."""
     out = copy.copy(data)
     kinds = {p.dtype for p in net.parameters() if p.is_floating_point()}
-    if len(kinds) == 1:
+    if len(kinds) == 1 and isinstance(data, HeteroData):
+        kind = kinds.pop()
+        for node_type in feature_types(data):
+            out[node_type].x = data[node_type].x.to(kind)
+    elif len(kinds) == 1:
         out.x = data.x.to(kinds.pop())
     return out.to(device)

@@ -66,19 +66,18 @@ def _change(patch_file: Path, graph: Path, out: Path | None, done: str, as_json:
     log_to_stderr(quiet)
     from graphmend.files.files import check_target
     from graphmend.files.graph_files import FORMATS, load_graph, save_graph
-    from graphmend.results.fingerprint import fingerprint_of
-    from graphmend.results.patch import Patch
+    from graphmend.hetero import fingerprint_of_any, read_any_patch
 
     target = graph.parent / f"{graph.stem}.{done}{graph.suffix}" if out is None else out
     choose("ending of a graph file", target.suffix.lower(), FORMATS)
     require(out is not None or not target.exists(), f"{target} is there already; choose a name with --out")
     check_no_clash([target], [patch_file, graph])
     check_target(target)
-    patch, data = Patch.load(patch_file), load_graph(graph)
+    patch, data = read_any_patch(patch_file), load_graph(graph)
     changed = patch.apply(data) if done == "mended" else patch.revert(data)
     save_graph(target, changed)
     if as_json:
-        facts = {"graph": str(target), "patch": patch.summary(), "fingerprint": fingerprint_of(changed)}
+        facts = {"graph": str(target), "patch": patch.summary(), "fingerprint": fingerprint_of_any(changed)}
         typer.echo(json.dumps(facts))
     elif not quiet:
         PlainConsole().print(f"{patch.summary()}\n{done} graph written to {target}", soft_wrap=True)

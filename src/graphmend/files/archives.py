@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,6 +146,14 @@ class ArrayFile:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)
             file.read(1)  # only at the end of an entry is its checksum compared
         return array
+
+    def unpack(self, name: str, target: Path) -> None:
+        """Copy an array into a ``.npy`` of its own, a piece at a time, unless it is there."""
+        entry = self._entries[name]
+        if target.is_file() and target.stat().st_size == entry.file_size:
+            return
+        with self._archive.open(entry) as packed, target.open("wb") as file:
+            shutil.copyfileobj(packed, file, 1 << 22)
 
     def text(self, name: str) -> str | None:
         """The entry of that very name as text, if there is one."""

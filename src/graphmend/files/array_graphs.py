@@ -14,6 +14,7 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.archives import ArrayFile, ArrayHeader, check_size
 from graphmend.files.files import Array, escaped, first_line, open_arrays, write_arrays
+from graphmend.files.hetero_graphs import are_of_types
 
 FORMAT = "graphmend-graph-1"
 NOTE = "graphmend.json"
@@ -36,16 +37,16 @@ def read_npz(path: Path) -> dict[str, Any]:
     """The attributes of a graph; sizes are checked before any array is read."""
     with open_arrays(path, "write it again") as file:
         names = file.files
-        missing = [name for name in ("x", "edge_index") if name not in names]
+        missing = [name for name in ("x", "edge_index") if name not in names and not are_of_types(names)]
         has = escaped(listed(names)) or "none"
         require(not missing, f"{path} has no array {' and no '.join(missing)}; it has {has}")
-        note = _read_note(path, file)
+        note = read_note(path, file)
         headers = {name: file.header(name) for name in names}
         for name, header in headers.items():
             is_number = header.dtype.kind in "biufc" and header.dtype.subdtype is None
             require(is_number, f"{path}: {name!r} holds {_type_name(header)}, not numbers; convert it or leave it out")
         check_size(path, sum(_needed(name, header, name in note["types"]) for name, header in headers.items()))
-        tensors = {name: _tensor(path, name, file[name], note["types"].get(name)) for name in names}
+        tensors = {name: tensor_of(path, name, file[name], note["types"].get(name)) for name in names}
     return {**note["values"], **tensors}
 
 
@@ -81,7 +82,8 @@ def _array(value: Tensor) -> Array:
     return array
 
 
-def _read_note(path: Path, file: ArrayFile) -> dict[str, dict[str, Any]]:
+def read_note(path: Path, file: ArrayFile) -> dict[str, dict[str, Any]]:
+    """What the note in an archive says: types by name, and values that are no arrays."""
     text = file.text(NOTE)
     if text is None:
         return {"types": {}, "values": {}}
@@ -107,6 +109,7 @@ def _read_as(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
     Ends of edges and labels become int64, as losses and indices expect them.
     """
+    name = name.rpartition(".")[2]  # an array of a HeteroData is named after its type first
     if dtype.kind in "iu" and (name == "edge_index" or (dtype.kind == "u" and dtype.itemsize > 1)):
         return np.dtype(np.int64)
     if dtype.kind in "biu" and name == "y":
@@ -123,7 +126,8 @@ def _needed(name: str, header: ArrayHeader, is_typed: bool) -> int:
     return header.num_bytes + converted
 
 
-def _tensor(path: Path, name: str, array: Array, kind: str | None) -> Tensor:
+def tensor_of(path: Path, name: str, array: Array, kind: str | None) -> Tensor:
+    """An array as the tensor that a graph has."""
     if array.dtype.kind == "b":
         array = np.asarray(array.view(np.uint8) != 0)  # a byte other than 0 and 1 is undefined in a tensor
     if kind is not None:

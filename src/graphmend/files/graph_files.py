@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import GlobalStorage
 
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.array_graphs import TYPES, npz_can_hold, read_npz, write_npz
 from graphmend.files.files import check_file, path_of
+from graphmend.files.hetero_graphs import are_of_types, flat, hetero_of, own_name
 from graphmend.files.torch_graphs import read_torch, torch_can_hold, write_torch
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
+from graphmend.graph.stores import check_hetero
 
 __all__ = ["load_graph", "save_graph"]
 
@@ -49,7 +51,9 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
     Args:
         path: An ``.npz`` with ``x`` (nodes x features) and ``edge_index`` (2 x edges), and optionally ``edge_weight``,
             ``y`` and any further arrays such as ``train_mask``; or a ``.pt`` or ``.pth`` with a PyG ``Data`` of tensors
-            and plain values, written by ``torch.save``, whose edges may also be in a sparse ``adj_t``.
+            and plain values, written by ``torch.save``, whose edges may also be in a sparse ``adj_t``. A ``HeteroData``
+            is read as well: a ``.pt`` of it, or an ``.npz`` with arrays such as ``paper.x`` and
+            ``author__writes__paper.edge_index``.
         missing_allowed: Whether features may be missing (NaN); :func:`~graphmend.mend` fills them.
 
     Example:
@@ -64,15 +68,31 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
     kind = path.suffix.lower()
     check_file(path)
     require(kind in FORMATS, f"{path} has an unknown ending {kind!r}; give a .npz or a .pt file")
+    attributes = FORMATS[kind].read(path)
+    for name, value in attributes.items():
+        own = own_name(name, attributes)
+        check_name(path, own)
+        if own == "num_nodes":
+            attributes[name] = _node_count(path, value)
+    if are_of_types(attributes):
+        return _checked_hetero(path, attributes, missing_allowed)
     data = Data()
-    for name, value in FORMATS[kind].read(path).items():
-        _check_name(path, name)
-        data[name] = _node_count(path, value) if name == "num_nodes" else value
+    for name, value in attributes.items():
+        data[name] = value
     try:
         data = with_edge_index(data)
         check_graph(data, missing_allowed=missing_allowed)
     except GraphMendError as error:
         raise GraphMendError(f"{path}: {error}") from error
+    return data
+
+
+def _checked_hetero(path: Path, attributes: dict[str, Any], missing_allowed: bool) -> HeteroData:
+    try:
+        data = hetero_of(path, attributes)
+        check_hetero(data, missing_allowed=missing_allowed)
+    except GraphMendError as error:
+        raise GraphMendError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     return data
 
 
@@ -87,14 +107,16 @@ def save_graph(path: str | Path, data: Data) -> None:
         path: A file that ends in ``.npz``, ``.pt`` or ``.pth``.
         data: The graph.
     """
-    path = path_of(path)
-    require(isinstance(data, Data), f"the graph must be a torch_geometric.data.Data (got {type(data).__name__})")
+    path, given = path_of(path), type(data).__name__
+    require(isinstance(data, (Data, HeteroData)), f"the graph must be a torch_geometric.data.Data (got {given})")
     form = choose("ending of a graph file", path.suffix.lower(), FORMATS)
-    attributes = {name: _as_stored(value) for name, value in data.to_dict().items()}
+    given_attributes = flat(path, data) if isinstance(data, HeteroData) else data.to_dict()
+    attributes = {name: _as_stored(value) for name, value in given_attributes.items()}
     for name in attributes:
-        _check_name(path, name)
+        check_name(path, own_name(name, attributes))
     left_out = [name for name, value in attributes.items() if not form.can_hold(value)]
-    for name in ("x", "edge_index"):
+    needed = [name for name in attributes if own_name(name, attributes) in ("x", "edge_index")]
+    for name in needed if isinstance(data, HeteroData) else ("x", "edge_index"):
         kind = getattr(attributes.get(name), "dtype", type(attributes.get(name)).__name__)
         require(name not in left_out, f"{path} cannot hold the graph: {name} is {kind}; convert it to a dense tensor")
     form.write(path, {name: value for name, value in attributes.items() if name not in left_out})
@@ -102,7 +124,8 @@ def save_graph(path: str | Path, data: Data) -> None:
         _LOG.warning("%s cannot hold these attributes of the graph, which are left out: %s", path, ", ".join(left_out))
 
 
-def _check_name(path: Path, name: str) -> None:
+def check_name(path: Path, name: str) -> None:
+    """Raise unless an attribute of a graph may have a name."""
     is_free = name != "" and name.isprintable() and not name.startswith("_") and name not in _OF_PYG
     require(is_free, f"{path}: an attribute cannot have the name {name[:40]!r}, which PyG needs itself; rename it")
 

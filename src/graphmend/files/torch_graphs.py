@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
@@ -18,14 +18,20 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files.archives import check_contents, check_size, open_archive
 from graphmend.files.array_graphs import DEPTH, TYPES
 from graphmend.files.files import BROKEN, first_line, write_atomically
+from graphmend.files.hetero_graphs import are_of_types, hetero_of, own_name, store_name
 
-_SAFE = [Data, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
+_SAFE = [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
 _AS_NPZ = "save the graph as .npz instead"
 _DENSE = ("x", "edge_index", "edge_weight", "y")
 
 
-def read_torch(path: Path) -> dict[str, Any]:
-    """The attributes of a graph. Sizes and checksums are compared first: torch itself does neither."""
+def read_torch(path: Path, *, mapped: bool = False) -> dict[str, Any]:
+    """The attributes of a graph. Sizes and checksums are compared first: torch itself does neither.
+
+    Args:
+        path: The file.
+        mapped: Whether tensors stay in the file until they are used; then they need not fit into memory.
+    """
     try:
         with open_archive(path) as archive:
             unpacked = check_contents(path, archive)
@@ -36,26 +42,29 @@ def read_torch(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or was not written by torch.save of version 1.6 or later ({first_line(error)}); "
             f"{_AS_NPZ}"
         ) from error
-    attributes = _attributes(path, _load(path))
+    attributes = _attributes(path, _load(path, mapped))
     count, size = 0, 0
     for part in _parts(path, attributes):
         count, size = count + 1, size + (_size(part) if isinstance(part, Tensor) else 0)
         # A byte of the file makes one item at most, unless lists hold the same lists again and again.
         require(count <= unpacked, f"{path} holds lists that are out of proportion to the file; {_AS_NPZ}")
-    check_size(path, size, "if its contents really are that large, save its tensors with .contiguous()")
-    return {name: _plain(path, name, value) for name, value in attributes.items()}
+    if not mapped:
+        check_size(path, size, "if its contents really are that large, save its tensors with .contiguous()")
+    return {name: _plain(path, name, value, own_name(name, attributes)) for name, value in attributes.items()}
 
 
 def write_torch(path: Path, attributes: Mapping[str, Any]) -> None:
     """Write attributes that :func:`torch_can_hold`."""
     data, starts = Data(), set()
+    is_hetero = are_of_types(attributes)
     for name, value in attributes.items():
         if isinstance(value, Tensor) and value.layout == torch.strided:
             is_shared = value.data_ptr() in starts  # torch does not save the same memory as two types
             starts.add(value.data_ptr())
             value = value.clone() if is_shared else value
         data[name] = value
-    write_atomically(path, lambda temporary: torch.save(data, temporary))
+    whole = hetero_of(path, data.to_dict()) if is_hetero else data
+    write_atomically(path, lambda temporary: torch.save(whole, temporary))
 
 
 def torch_can_hold(value: Any, depth: int = 0) -> bool:
@@ -70,11 +79,11 @@ def torch_can_hold(value: Any, depth: int = 0) -> bool:
     return value is None or type(value) in (str, int, float, bool, complex)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, mapped: bool) -> Any:
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a file made to do harm can lead to an error of any kind
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it holds {refused[1]}" if refused else first_line(error)
@@ -86,10 +95,28 @@ def _load(path: Path) -> Any:
 
 def _attributes(path: Path, data: Any) -> dict[str, Any]:
     """What is in the storage of a ``Data``; everything else about the object is ignored."""
+    if type(data) is HeteroData:
+        return _of_stores(path, data)
     kind = type(data).__name__
     require(type(data) is Data, f"{path} holds a {kind}, not a torch_geometric.data.Data; save the graph alone")
     store = vars(data).get("_store")
-    mapping = vars(store).get("_mapping") if isinstance(store, GlobalStorage) else None
+    return _mapping(path, store)
+
+
+def _of_stores(path: Path, data: Any) -> dict[str, Any]:
+    """The attributes of a ``HeteroData`` by type and name, as in ``paper.x``."""
+    nodes, edges = (vars(data).get(name) for name in ("_node_store_dict", "_edge_store_dict"))
+    is_sound = isinstance(nodes, dict) and isinstance(edges, dict)
+    require(is_sound, f"{path} holds a HeteroData without types; {_AS_NPZ}")
+    out = _mapping(path, vars(data).get("_global_store"))
+    for kind, store in [*nodes.items(), *edges.items()]:
+        start = store_name(path, kind)
+        out |= {f"{start}.{name}": value for name, value in _mapping(path, store).items()}
+    return out
+
+
+def _mapping(path: Path, store: Any) -> dict[str, Any]:
+    mapping = vars(store).get("_mapping") if isinstance(store, BaseStorage) else None
     is_sound = isinstance(mapping, dict) and all(isinstance(name, str) for name in mapping)
     require(is_sound, f"{path} holds a Data without attributes, or of PyG before version 2; {_AS_NPZ}")
     assert isinstance(mapping, dict)
@@ -120,7 +147,7 @@ def _size(value: Tensor) -> int:
     return value.numel() * value.element_size()
 
 
-def _plain(path: Path, name: str, value: Any) -> Any:
+def _plain(path: Path, name: str, value: Any, own: str) -> Any:
     """A tensor with values of its own, in a type that the library can work with; other things as they are."""
     if not isinstance(value, Tensor):
         return value
@@ -130,5 +157,8 @@ def _plain(path: Path, name: str, value: Any) -> Any:
     require(value.dtype in TYPES.values(), f"{where} holds {value.dtype}; convert it with .float()")
     require(not value.is_nested, f"{where} is a nested tensor; pad it")
     is_dense = value.layout == torch.strided
-    require(is_dense or name not in _DENSE, f"{where} is stored as {value.layout}; pass a dense tensor, .to_dense()")
+    require(
+        is_dense or own not in _DENSE,
+        f"{where} is stored as {value.layout}; pass a dense tensor, .to_dense()",
+    )
     return value.detach().resolve_conj().resolve_neg().contiguous() if is_dense else value.detach()

@@ -13,6 +13,7 @@ from torch_geometric.data.storage import E_KEYS, N_KEYS
 
 from graphmend.engine.adjacency import Adjacency
 from graphmend.errors import require, shown
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import edge_attribute_names
 from graphmend.outputs import check_dense, check_floats
 
@@ -70,8 +71,9 @@ def check_structure(data: Data) -> None:
         )
     y = data.get("y")
     require(
-        y is None or (isinstance(y, Tensor) and y.shape[:1] == (nodes,)),
-        f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node",
+        y is None or (isinstance(y, Tensor) and y.shape[:1] in ((nodes,), (number_of_graphs(data),))),
+        f"y has shape {tuple(getattr(y, 'shape', ()))} but the graph {nodes} nodes; give one label per node, "
+        "or one per graph",
     )
     if y is not None:
         check_dense(y, "y")

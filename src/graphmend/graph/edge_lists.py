@@ -25,6 +25,7 @@ __all__ = [
     "lengthened",
     "may_be_edge_level",
     "merged",
+    "number_of_graphs",
     "parted",
     "regroup",
     "removed_entries",
@@ -37,6 +38,15 @@ Bounds = list[int] | None
 
 _ASIDE = "_slice_dict_aside"
 """Where a batch keeps its slices while edges between its graphs make it impossible to take it apart."""
+
+
+def number_of_graphs(data: Data) -> int:
+    """How many graphs a graph is made of: those of a ``Batch``, or as many as ``batch`` tells apart."""
+    batch, slices = data.get("batch"), _slices(data)
+    nodes = None if slices is None else slices.get("x")
+    if isinstance(nodes, Tensor) and int(nodes[-1]) == data.x.size(0):
+        return nodes.numel() - 1
+    return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
 
 def edge_bounds(data: Data) -> Tensor | None:

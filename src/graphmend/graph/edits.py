@@ -34,10 +34,12 @@ SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to cost n
 def edge_attribute_names(data: Data) -> list[str]:
     """The tensors with one row per edge, ``edge_index`` aside, sorted by name.
 
-    Pairs of nodes such as ``edge_label_index`` run along their last dimension and are none of them.
+    Pairs of nodes such as ``edge_label_index`` run along their last dimension and are none of them, nor are their
+    labels ``edge_label``, of which there may be as many as edges.
     """
     tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
-    edge_level = (name for name in tensors if name != "edge_index" and data.is_edge_attr(name))
+    others = {"edge_index", "edge_label"} if "edge_label_index" in tensors else {"edge_index"}
+    edge_level = (name for name in tensors if name not in others and data.is_edge_attr(name))
     candidates = (name for name in edge_level if data.__cat_dim__(name, tensors[name]) == 0)
     return sorted(name for name in candidates if may_be_edge_level(data, name))
 

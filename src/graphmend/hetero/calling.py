@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from graphmend.errors import GraphMendError, ModelFailedError, listed, require
-from graphmend.hetero.stores import node_count, private_copy
+from graphmend.graph.stores import node_count, private_copy
 from graphmend.model.call import Output, part_of
 from graphmend.model.failures import first_line
 

@@ -18,14 +18,15 @@ from graphmend.cards import SourceCard
 from graphmend.cards import card as plain_card
 from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
+from graphmend.graph.stores import check_hetero, feature_types, node_count, private_copy
 from graphmend.hetero.calling import HeteroCaller, Place, find_place, predicted_type
 from graphmend.hetero.one_type import OneType
-from graphmend.hetero.stores import check_hetero, feature_types, node_count, private_copy
+from graphmend.hetero.patch import is_of_format
 from graphmend.model.call import Output, check_output_name
 from graphmend.model.restore import frozen_model, untouched_rng
 from graphmend.wrappers import unwrapped
 
-__all__ = ["HeteroCard", "frozen_caller", "hetero_card", "look_at"]
+__all__ = ["HeteroCard", "frozen_caller", "hetero_card", "look_at", "read_any_card"]
 
 FORMAT = "graphmend-hetero-card-1"
 
@@ -65,6 +66,17 @@ class HeteroCard:
                 f"node type {kind!r}: the source card is of {columns} feature columns, this graph has {given}; "
                 "make a card from the graph the model was trained on",
             )
+
+    def facts(self) -> dict[str, Any]:
+        """The size of what it knows, ready for JSON."""
+        return {
+            "predicts": self.node_type,
+            "embedding": self.place,
+            **{f"{kind}: nodes": card.nodes for kind, card in self.cards.items()},
+            **{f"{kind}: features": card.column_mean.numel() for kind, card in self.cards.items()},
+            **{f"{kind}: first layer": card.first_layer.removeprefix("model.") for kind, card in self.cards.items()},
+            **{f"{kind}: noise level": card.noise for kind, card in self.cards.items()},
+        }
 
     def summary(self) -> str:
         """What the cards hold."""
@@ -158,8 +170,15 @@ def hetero_card(
         cards = {}
         for kind in feature_types(own[0]):
             view = OneType.of(caller, own, kind, node_type, place)
-            cards[kind] = plain_card(view, view.plain_graphs(), seed=seed)
+            cards[kind] = plain_card(view, view.plain_graphs(), seed=seed, task="classes")
     return HeteroCard(node_type, place.text, cards, output)
+
+
+def read_any_card(path: str | PathLike[str]) -> SourceCard | HeteroCard:
+    """A source card of either kind of model, as the header of the file says."""
+    path = Path(path)
+    _, metadata = read_safetensors(path)
+    return HeteroCard.load(path) if is_of_format(metadata, FORMAT) else SourceCard.load(path)
 
 
 @contextmanager

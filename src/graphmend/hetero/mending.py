@@ -23,13 +23,13 @@ from graphmend.contracts import Adapter
 from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.limits import Limits
+from graphmend.graph.stores import EdgeType, check_hetero, feature_types, private_copy
 from graphmend.hetero.calling import HeteroCaller, Place
 from graphmend.hetero.card import HeteroCard, frozen_caller, look_at
 from graphmend.hetero.one_type import OneType, output_of, plain_graph
 from graphmend.hetero.patch import HeteroPatch
 from graphmend.hetero.relations import relation_of
 from graphmend.hetero.result import HeteroAdaptation, joined_verdict
-from graphmend.hetero.stores import EdgeType, check_hetero, feature_types, private_copy
 from graphmend.model.call import Output
 from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
@@ -222,7 +222,7 @@ class _Work:
             graph.x = self._missing[kind]
         card = None if self.card is None else self.card[kind]
         try:
-            return call(adapter, view, graph, card=card, limits=limits, **self.options)
+            return call(adapter, view, graph, card=card, limits=limits, task="classes", **self.options)
         except GraphMendError as error:
             raise type(error)(f"node type {kind!r}: {error}") from error
 

@@ -18,9 +18,9 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import MessagePassing
 
 from graphmend.errors import UnsupportedLayerError, require
+from graphmend.graph.stores import EdgeType, node_count
 from graphmend.hetero.calling import HeteroCaller, Place
 from graphmend.hetero.relations import Relation, around, relation_of
-from graphmend.hetero.stores import EdgeType, node_count
 from graphmend.model.convs.registry import weighted_forward, why_unsupported
 
 __all__ = ["OneType", "OneTypeWeighted", "output_of", "plain_graph"]

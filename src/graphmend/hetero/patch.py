@@ -16,11 +16,12 @@ from torch_geometric.data import Data, HeteroData
 
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
-from graphmend.hetero.stores import EdgeType, check_stores, edge_name, feature_types, node_count
+from graphmend.graph.stores import EdgeType, check_stores, edge_name, feature_types, node_count
+from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
 from graphmend.results.tables import html_table
 
-__all__ = ["HeteroPatch"]
+__all__ = ["HeteroPatch", "fingerprint_of_any", "is_of_format", "read_any_patch"]
 
 FORMAT = "graphmend-hetero-patch-1"
 
@@ -151,6 +152,22 @@ class HeteroPatch:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise GraphMendError(f"the patch {path} is incomplete ({error!r:.80}); mend again") from error
         return cls(nodes, edges)
+
+
+def fingerprint_of_any(data: Data | HeteroData) -> str:
+    """The fingerprint of either kind of graph, which its patches name."""
+    return HeteroPatch.make(data, {}, {})[0].before if isinstance(data, HeteroData) else fingerprint_of(data)
+
+
+def read_any_patch(path: str | Path) -> Patch | HeteroPatch:
+    """A patch of either kind of graph, as the header of the file says."""
+    _, metadata = read_safetensors(path)
+    return HeteroPatch.load(path) if is_of_format(metadata, FORMAT) else Patch.load(path)
+
+
+def is_of_format(metadata: Mapping[str, str], form: str) -> bool:
+    """Whether the header of a safetensors file names a format, of whatever version."""
+    return f'"format": "{form.rstrip("0123456789")}' in metadata.get("graphmend", "")
 
 
 def _done(name: str, change: Callable[[Patch, Data], Data], patch: Patch, graph: Data) -> Data:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from graphmend.graph.canonical import row_keys
-from graphmend.hetero.stores import EdgeType, node_count, own_edge_types
+from graphmend.graph.stores import EdgeType, node_count, own_edge_types
 
 __all__ = ["Relation", "around", "relation_of"]
 

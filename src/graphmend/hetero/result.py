@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,13 +88,27 @@ class HeteroAdaptation:
         """How many predictions changed, and with labels whether they got better; see :class:`graphmend.Adaptation`."""
         return compare(self.before, self.logits, y, mask)
 
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write one page about all of this that opens from disk, see :meth:`graphmend.Adaptation.report`."""
+        from graphmend.hetero.report import hetero_facts  # only who wants a page needs jinja2
+        from graphmend.results.report.page import check_page, write_page
+
+        check_page(path)
+        write_page(path, hetero_facts(self, y, mask, title))
+
     def summary(self) -> dict[str, Any]:
         """The numbers people ask for, ready for JSON."""
         return {
             "node_type": self.node_type,
             "missing_values_filled": self.values_filled,
-            "feature_rows_changed": {kind: patch.num_rows for kind, patch in self.patch.nodes.items()},
-            "edge_entries_removed": {"__".join(kind): p.num_removed for kind, p in self.patch.edges.items()},
+            "feature_rows_changed": self.patch.num_rows,
+            "edge_entries_removed": self.patch.num_removed,
+            "edge_entries_added": 0,
+            "edge_weights_changed": 0,
+            "feature_rows_changed_by_type": {kind: patch.num_rows for kind, patch in self.patch.nodes.items()},
+            "edge_entries_removed_by_type": {"__".join(kind): p.num_removed for kind, p in self.patch.edges.items()},
+            "loss_first": None,
+            "loss_last": None,
             "reason": self.reason,
             "verdict": None if self.verdict is None else self.verdict.summary(),
             "seconds": self.seconds,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.data.storage import N_KEYS
+from torch_geometric.nn import GAE
 
 from graphmend.engine.shared_features import as_tensor
 from graphmend.errors import GraphMendError, require, shown
@@ -52,6 +53,7 @@ class Caller:
         output: Output = None,
         shows_labels: bool = False,
     ) -> None:
+        function = _encoding(function)
         self.function = function
         self.leave_out = leave_out
         self.output = output
@@ -151,6 +153,24 @@ def part_of(out: Any, output: str | int) -> Any:
     return parts[output]
 
 
+def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What gives the embedding of a model that encodes and decodes: its ``encode``, where it has no forward of its own.
+
+    The forward of PyG's ``GAE`` and ``VGAE`` is that of the encoder, which gives a ``VGAE`` means and deviations.
+    """
+    if not isinstance(function, nn.Module) or not is_encoder(function):
+        return function
+    has_forward = type(function).forward is not nn.Module.forward
+    encode: Any = function.encode
+    return function if has_forward and not isinstance(function, GAE) else encode
+
+
+def is_encoder(model: nn.Module) -> bool:
+    """Whether a model encodes nodes and decodes pairs of them, as PyG's ``GAE`` does."""
+    inner = getattr(model, "_orig_mod", model)
+    return callable(getattr(inner, "encode", None)) and callable(getattr(inner, "decode", None))
+
+
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     """The parameters of a function, or of the forward of a module.
 
@@ -172,8 +192,9 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
             ]
         )
     kinds = {p.kind for p in signature.parameters.values()}
-    if isinstance(function, nn.Module) and kinds == set(_REST):
-        inner = [child for child in function.children() if any(True for _ in child.parameters())]
+    owner = getattr(function, "__self__", function)
+    if isinstance(owner, nn.Module) and kinds == set(_REST):
+        inner = [child for child in owner.children() if any(True for _ in child.parameters())]
         if len(inner) == 1:
             return _signature(inner[0])
     return signature
@@ -200,11 +221,21 @@ def fresh(data: Data, written: Iterable[str]) -> Data:
     return out
 
 
-def scores_of(out: Any, nodes: int) -> Tensor:
-    """What a model has returned, if it is one row of class scores per node."""
-    fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) == nodes and out.numel() > 0
-    remedy = "wrap it" if isinstance(out, Tensor) else "say which part has them, as in output='logits' or output=0"
-    needed = f"the model must return one row of class scores per node, {nodes} rows"
+def scores_of(out: Any, nodes: int, graphs: int = 1) -> Tensor:
+    """What a model has returned, if it is one row of numbers per node, or per graph.
+
+    Args:
+        out: What it has returned.
+        nodes: The number of nodes.
+        graphs: Of how many graphs they are.
+    """
+    fits = isinstance(out, Tensor) and out.dim() in (1, 2) and out.size(0) in (nodes, graphs) and out.numel() > 0
+    remedy = (
+        "wrap it; of a model that scores pairs of nodes, give the part that encodes them"
+        if isinstance(out, Tensor)
+        else "say which part has them, as in output='logits' or output=0"
+    )
+    needed = f"the model must return one row per node, {nodes} rows, or per graph, {graphs}"
     require(fits, f"{needed} (got {_described(out)}); {remedy}")
     is_dense = out.layout == torch.strided and out.is_floating_point()
     require(is_dense, f"the model must return floating-point scores (got {out.dtype}, {out.layout}); wrap it")

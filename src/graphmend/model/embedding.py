@@ -165,7 +165,10 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
         calls = [c for c in _trace(units, run, nodes) if _has_weights(c.module) or _propagates(c.module)]
         inner = [_inner_layers(call) for call in calls]
         weighted = [k for k, c in enumerate(calls) if _has_weights(c.module) and (inner[k] or c.input is not None)]
-        if not weighted:
+        if not weighted:  # its layers are there, but it multiplies with their weights itself
+            for call in reversed(calls):
+                if is_good(Tap(call.call)):
+                    return Tap(call.call)
             raise _nothing_found(model)
         last, opened = calls[weighted[-1]], inner[weighted[-1]]
         if not opened or (last.input is not None and is_good(Tap(last.call))):

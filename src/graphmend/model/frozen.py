@@ -25,6 +25,7 @@ from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
@@ -409,4 +410,4 @@ class FrozenGNN:
         return own if presence is None else own.to(presence.dtype) * presence
 
     def _scores(self, out: Any) -> Tensor:
-        return scores_of(out, self._data.x.size(0))
+        return scores_of(out, self._data.x.size(0), number_of_graphs(self._data))

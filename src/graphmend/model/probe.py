@@ -22,6 +22,7 @@ from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures
 from graphmend.errors import GraphMendError, require
 from graphmend.graph.canonical import node_keys
+from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import sample, without_edges
 from graphmend.model.call import LABELS_ARE_KEPT, Caller, Output, fresh, scores_of
 from graphmend.model.comparing import is_close
@@ -173,7 +174,7 @@ class Probe:
         data = copy.copy(graph)
         tensors = {name: value.clone() for name, value in data.to_dict().items() if isinstance(value, Tensor)}
         data.update(tensors)
-        scores_of(caller(data), graph.x.size(0))
+        scores_of(caller(data), graph.x.size(0), number_of_graphs(graph))
         return tuple(name for name, tensor in tensors.items() if tensor._version > 0)
 
     def way(self) -> Way:
@@ -207,7 +208,7 @@ class Probe:
         return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
     def _logits(self) -> Tensor:
-        return scores_of(self.forward(self.fresh(self.data)), self.data.x.size(0))
+        return scores_of(self.forward(self.fresh(self.data)), self.data.x.size(0), number_of_graphs(self.data))
 
     @torch.no_grad()
     def reads_weights(self) -> bool:

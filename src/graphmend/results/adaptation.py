@@ -15,15 +15,16 @@ from torch_geometric.data import Data
 from graphmend.engine.report import Report
 from graphmend.errors import require, whole_number
 from graphmend.graph.canonical import node_keys
-from graphmend.outputs import number_of_classes, predictions
-from graphmend.results.comparison import Comparison, compare
+from graphmend.graph.tasks import as_labels, check_task, task_of
+from graphmend.outputs import ASK, Task, changed_rows, number_of_classes, number_of_columns, predicted, wrongness
+from graphmend.results.comparison import Comparison, compare, compare_pairs
 from graphmend.results.explain import Explanation, explain
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.history import Candidate, Steps
 from graphmend.results.patch import Patch, rebase
 from graphmend.results.plot import plot
 from graphmend.results.proposal import Proposal
-from graphmend.results.questions import class_number, labels_in_order, nodes_to_ask, poll
+from graphmend.results.questions import class_number, labels_in_order, numbers_of, poll_of, rows_to_ask
 from graphmend.results.tables import frame, html_table, node_columns, text_lines
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Verdict
 
@@ -38,12 +39,21 @@ class Runs(Protocol):
         """The caller's model."""
         ...
 
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        ...
+
     def logits(self, data: Data, /, weights_count: bool = False) -> Tensor:
         """Its output on a graph."""
         ...
 
     def embedding_of(self, data: Data, model: nn.Module, /, weights_count: bool = False) -> Tensor:
         """Z of a model on a graph."""
+        ...
+
+    def pair_scores(self, model: nn.Module, z: Tensor, pairs: Tensor, /) -> Tensor:
+        """How a model scores pairs of nodes, from its embedding."""
         ...
 
 
@@ -65,6 +75,7 @@ class Adaptation:
         alternative: The version of the graph that the gate did not return, if there is one.
         rerun: Runs the caller's model again.
         filled: The part of the patch that fills missing values (NaN), if there were some.
+        task: What the model's rows are.
     """
 
     model: nn.Module
@@ -80,11 +91,12 @@ class Adaptation:
     alternative: Proposal | None = None
     rerun: Runs | None = None
     filled: Patch | None = None
+    task: Task = field(default_factory=Task)
 
     @property
     def predictions(self) -> Tensor:
-        """The predicted class of each node."""
-        return predictions(self.logits)
+        """What the model predicts: a class for each node (or graph), labels of 0 and 1, or the numbers."""
+        return predicted(self.task, self.logits)
 
     @property
     def decision(self) -> str:
@@ -106,7 +118,8 @@ class Adaptation:
     def predictions_changed(self) -> int | None:
         """How many predictions changed; ``None`` where the model would have to run once more to tell."""
         before = self._computed_before()
-        return None if before is None else int((predictions(before) != self.predictions).sum())
+        is_known = before is not None and self.task.predicts
+        return int(changed_rows(self.task, before, self.logits).sum()) if is_known and before is not None else None
 
     @property
     def _changes_model(self) -> bool:
@@ -150,17 +163,32 @@ class Adaptation:
 
     @property
     def changed(self) -> Tensor:
-        """The nodes whose predicted class changed."""
-        return (predictions(self.before) != self.predictions).nonzero().view(-1)
+        """The nodes (or graphs) whose prediction changed, see :func:`graphmend.outputs.changed_rows`."""
+        return changed_rows(self.task, self.before, self.logits).nonzero().view(-1)
 
-    def compare(self, y: Any = None, mask: Any = None) -> Comparison:
+    def compare(
+        self, y: Any = None, mask: Any = None, *, task: str | None = None, edge_label_index: Tensor | None = None
+    ) -> Comparison:
         """How many predictions changed, from which class to which, and with labels whether they got better.
 
         Args:
-            y: True classes, one per node.
-            mask: The nodes to compare, as a boolean tensor; with labels, those that have one.
+            y: True classes, labels or numbers, one row for each of the output's; of an embedding, whether each pair of
+                ``edge_label_index`` is an edge.
+            mask: The nodes (or graphs, or pairs) to compare, as a boolean tensor; with labels, those that have one.
+            task: What the model's rows are, if that is not known.
+            edge_label_index: The pairs of nodes; those of the graph by default.
         """
-        return compare(self.before, self.logits, y, mask)
+        known = self.task
+        if task is not None or known.kind is None:
+            given = None if y is None else as_labels(y)
+            known = task_of([self.logits], [self.data], named=check_task(task), y=given).known()
+        if known.kind != "embedding" or y is None:
+            return compare(self.before, self.logits, y, mask, known)
+        pairs = self.data.get("edge_label_index") if edge_label_index is None else edge_label_index
+        require(pairs is not None, "the graph has no pairs of nodes to score; give edge_label_index=...")
+        rerun = self.require_rerun()
+        scores = [rerun.pair_scores(m, z, pairs) for m, z in ((rerun.model, self.before), (self.model, self.logits))]
+        return compare_pairs(compare(self.before, self.logits, None, None, known), scores[0], scores[1], y, mask)
 
     def to_frame(self) -> Any:
         """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.tables.node_columns`."""
@@ -173,6 +201,19 @@ class Adaptation:
             path: Where to save it, if anywhere; the ending decides on the format.
         """
         return plot(self, path)
+
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write one page about all of this that opens from disk, see :mod:`graphmend.results.report`.
+
+        Args:
+            path: The ``.html`` file.
+            y: True classes (labels, numbers), if they are known: the page then says whether predictions got better.
+            mask: The nodes (or graphs) that are scored, as a boolean tensor.
+            title: What the graph is called.
+        """
+        from graphmend.results.report.page import write_report  # only who wants a page needs jinja2
+
+        write_report(path, self, y, mask, title)
 
     def explain(self, node: int) -> Explanation:
         """Why the prediction of a node changed: which part of the change did how much, see :mod:`.explain`.
@@ -215,7 +256,8 @@ class Adaptation:
         """Nodes whose labels would settle whether the change helps, in the order in which to ask for them.
 
         They are drawn from the nodes whose prediction the proposed change flips; no other node can settle anything.
-        There are none if the gate found nothing to propose. Hand the labels to :meth:`decide`.
+        There are none if the gate found nothing to propose. Hand the labels to :meth:`decide`. Where graphs are
+        predicted, these are graphs.
 
         Args:
             number: How many at most.
@@ -223,13 +265,15 @@ class Adaptation:
         number = whole_number("number", number, 1)
         if self.alternative is None:
             return torch.empty(0, dtype=torch.long, device=self.logits.device)
-        return nodes_to_ask(*self._old_and_new(self.alternative), number, self._keys)
+        old, new = self._old_and_new(self.alternative)
+        return rows_to_ask(changed_rows(self.task, old, new), number, self._keys)
 
-    def decide(self, labels: Mapping[int, int] | Tensor) -> Adaptation:
+    def decide(self, labels: Mapping[int, Any] | Tensor) -> Adaptation:
         """Settle with a few labels whether the proposed change is applied; see :mod:`graphmend.results.questions`.
 
         Args:
-            labels: True classes by node, or one for each node of ``questions(len(labels))`` in that order.
+            labels: True classes by node, or one for each node of ``questions(len(labels))`` in that order. With several
+                labels or numbers in each row, rows of them by node.
 
         Returns:
             The result that the labels speak for; the gate's own where they do not settle it.
@@ -239,17 +283,17 @@ class Adaptation:
         old, new = self._old_and_new(self.alternative)
         label_of = dict(labels) if isinstance(labels, Mapping) else None
         if label_of is None:
-            values = labels_in_order(labels)
+            values = labels_in_order(labels, 1 if self.task.kind == "classes" else number_of_columns(self.logits))
             require(len(values) > 0, "labels is empty; give the labels of result.questions()")
             nodes = self.questions(len(values)).tolist()
             fits = len(nodes) == len(values)
             require(fits, f"there are {len(nodes)} questions but {len(values)} labels; give one per question")
             label_of = dict(zip(nodes, values, strict=True))
-        order = nodes_to_ask(old, new, old.numel(), self._keys)
+        changed = changed_rows(self.task, old, new)
+        order = rows_to_ask(changed, changed.numel(), self._keys)
         asked = [node for node in order.tolist() if node in label_of]
         require(len(asked) > 0, "none of the labelled nodes changes its prediction; label those of result.questions()")
-        classes = number_of_classes(self.logits)
-        result = poll(old[asked], new[asked], [class_number(label_of[node], classes) for node in asked])
+        result = poll_of(self._sides(old, new, asked, label_of))
         counts = f"of {result.asked} labels {result.for_change} speak for the change and {result.against} against it"
         if result.decision is None:
             return replace(self, verdict=replace(self._verdict(), sentence=f"{self._verdict().sentence}; {counts}"))
@@ -266,7 +310,7 @@ class Adaptation:
             menders=chosen,
             regime="labels",
             sentence=sentence,
-            flips=0.0 if self._is_before(patch) else float((old != new).double().mean()),
+            flips=0.0 if self._is_before(patch) else float(changed.double().mean()),
             next_step="",
         )
         if not is_other:
@@ -280,6 +324,17 @@ class Adaptation:
             verdict=verdict,
             alternative=replace(self.as_proposal(), menders=menders, is_made=other.is_considered),
         )
+
+    def _sides(self, old: Tensor, new: Tensor, asked: list[int], known: Mapping[int, Any]) -> list[int]:
+        """For each row, by its label, which output is the better one: the new one (1), the old one (-1) or neither."""
+        if self.task.kind == "classes":
+            classes = number_of_classes(self.logits)
+            truth = torch.tensor([class_number(known[row], classes) for row in asked])
+        else:
+            columns = number_of_columns(self.logits)
+            truth = torch.tensor([numbers_of(known[row], columns) for row in asked], dtype=torch.float64)
+        was, now = (wrongness(self.task, logits[asked].cpu(), truth) for logits in (old, new))
+        return torch.sign(was - now).nan_to_num(nan=0.0).int().tolist()
 
     def as_proposal(self) -> Proposal:
         """The change that was made, in the shape in which adapters propose one, without what fills missing values."""
@@ -302,8 +357,20 @@ class Adaptation:
 
     @cached_property
     def _keys(self) -> Tensor:
-        """A number for each node that does not depend on the numbering, by which it is decided whom to ask about."""
-        return self._node_keys(self.patch.revert(self.data))
+        """A number for each node that does not depend on the numbering, by which it is decided whom to ask about.
+
+        That of a graph is the sum of its nodes' numbers.
+        """
+        keys = self._node_keys(self.patch.revert(self.data))
+        if not self.task.per_graph:
+            return keys
+        sums = keys.new_zeros(self.logits.size(0))
+        return sums.index_add_(0, self.graph_of_nodes(), keys)
+
+    def graph_of_nodes(self) -> Tensor:
+        """The number of each node's graph."""
+        batch = self.data.get("batch")
+        return torch.zeros_like(self.data.x[:, 0], dtype=torch.long) if batch is None else batch
 
     def _node_keys(self, original: Data) -> Tensor:
         graph = original if self.filled is None else self.filled.applied(original)
@@ -321,9 +388,10 @@ class Adaptation:
         return self.verdict
 
     def _old_and_new(self, other: Proposal) -> tuple[Tensor, Tensor]:
+        """The output without the change in question and the output with it."""
         assert other.logits is not None
-        own, alternative = predictions(self.logits), predictions(other.logits)
-        return (own, alternative) if other.is_considered else (alternative, own)
+        self.task.known()
+        return (self.logits, other.logits) if other.is_considered else (other.logits, self.logits)
 
     def __repr__(self) -> str:
         return text_lines(self._title, self._rows())
@@ -338,15 +406,21 @@ class Adaptation:
     def _rows(self) -> list[tuple[str, str]]:
         """What a person wants to see first; nothing is computed for it."""
         changed = self.predictions_changed
+        rows_changed = "compare() counts those that changed"
+        if self.task.kind is None:
+            rows_changed = f"not counted: {self.task.doubt}; {ASK}"
+        elif self.task.kind == "embedding":
+            rows_changed = "none: the output is an embedding; compare(y) scores pairs of nodes"
+        elif changed is not None:
+            rows_changed = f"{changed} of {self.logits.size(0)} changed"
         rows = {
             "verdict": None if self.verdict is None else str(self.verdict),
             "left alone": self.reason,
             "missing values": f"{self.values_filled} filled" if self.filled is not None else None,
             "patch": self.patch.summary(),
             "history": repr(self.history) if self.history else None,
-            "predictions": "compare() counts those that changed"
-            if changed is None
-            else f"{changed} of {self.patch.nodes} changed",
+            "task": None if self.task.kind in (None, "classes") and not self.task.per_graph else str(self.task),
+            "predictions": rows_changed,
             "time": f"{self.seconds:.2g} s",
         }
         return [(name, value) for name, value in rows.items() if value is not None]
@@ -363,6 +437,7 @@ class Adaptation:
             "edge_entries_added": self.patch.num_added,
             "edge_weights_changed": self.patch.num_weights,
             "reason": self.reason,
+            "task": str(self.task),
             "verdict": None if self.verdict is None else self.verdict.summary(),
             "seconds": round(self.seconds, 3),
         }

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from graphmend.errors import GraphMendError, require, shown
 
-__all__ = ["FEWEST", "Poll", "class_number", "nodes_to_ask", "poll"]
+__all__ = ["FEWEST", "Poll", "class_number", "nodes_to_ask", "numbers_of", "poll", "poll_of", "rows_to_ask"]
 
 SHARE = 0.65
 ERROR = 0.05
@@ -53,20 +53,31 @@ def poll(old: Tensor, new: Tensor, labels: Sequence[int]) -> Poll:
         new: Their new predictions.
         labels: Their true classes.
     """
-    score, for_change, against = 0.0, 0, 0
-    for number, (before, after, label) in enumerate(zip(old.tolist(), new.tolist(), labels, strict=True), 1):
-        for_change += after == label
-        against += before == label
+    rows = zip(old.tolist(), new.tolist(), labels, strict=True)
+    return poll_of([(after == label) - (before == label) for before, after, label in rows])
+
+
+def poll_of(sides: Sequence[int]) -> Poll:
+    """Test in their order, as far as needed, for which side some rows speak.
+
+    Args:
+        sides: 1 for a row whose new prediction is the better one, -1 for the old one, 0 for neither.
+    """
+    for_change, against = 0, 0
+    for number, side in enumerate(sides, 1):
+        for_change += side > 0
+        against += side < 0
         score = STEP * (for_change - against)
         if abs(score) >= LIMIT:
             return Poll(for_change, against, number, score > 0)
-    return Poll(for_change, against, len(labels), None)
+    return Poll(for_change, against, len(sides), None)
 
 
-def labels_in_order(labels: Any) -> list[Any]:
-    """Labels without their nodes, from a tensor, an array or a list."""
+def labels_in_order(labels: Any, columns: int = 1) -> list[Any]:
+    """Labels without their nodes, from a tensor, an array or a list; rows of them where there are several columns."""
     try:
-        values: list[Any] = torch.as_tensor(labels).reshape(-1).tolist()
+        shape = (-1,) if columns == 1 else (-1, columns)
+        values: list[Any] = torch.as_tensor(labels).reshape(shape).tolist()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         wanted = "classes by node, or a tensor of classes in the order of result.questions()"
         raise GraphMendError(f"labels must be {wanted} (got {shown(labels)})") from error
@@ -85,6 +96,16 @@ def class_number(label: Any, classes: int) -> int:
     return number
 
 
+def numbers_of(label: Any, columns: int) -> list[float]:
+    """The label of a row with several labels or numbers, one for each column; NaN is not known."""
+    try:
+        values: list[float] = torch.as_tensor(label, dtype=torch.float64).reshape(-1).tolist()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise GraphMendError(f"a label must hold {columns} numbers (got {shown(label)})") from error
+    require(len(values) == columns, f"a label must hold {columns} numbers, as the output does (got {shown(label)})")
+    return values
+
+
 def nodes_to_ask(old: Tensor, new: Tensor, number: int, keys: Tensor) -> Tensor:
     """Up to ``number`` of the nodes whose predictions differ, in the order of their keys.
 
@@ -94,5 +115,10 @@ def nodes_to_ask(old: Tensor, new: Tensor, number: int, keys: Tensor) -> Tensor:
         number: How many nodes at most.
         keys: A number for each node that looks random, see :func:`graphmend.graph.canonical.node_keys`.
     """
-    flipped = (old != new).nonzero().view(-1)
+    return rows_to_ask(old != new, number, keys)
+
+
+def rows_to_ask(changed: Tensor, number: int, keys: Tensor) -> Tensor:
+    """Up to ``number`` of the rows in a mask, in the order of their keys."""
+    flipped = changed.nonzero().view(-1)
     return flipped[keys[flipped].argsort()[:number]]

@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import torch
@@ -14,7 +15,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmend.errors import GraphMendError
 from graphmend.graph.batches import put_together
-from graphmend.outputs import predictions
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.tables import frame, graph_columns, html_table, text_lines
 
@@ -124,8 +124,9 @@ class Results(Sequence[Adaptation | Failure]):
 
     @property
     def predictions(self) -> Tensor:
-        """The predicted classes on all mended graphs, one after the other."""
-        return predictions(self.logits)
+        """What the model predicts on all mended graphs, one after the other."""
+        require_all = self.logits  # says which graph failed, if one did
+        return torch.cat([entry.predictions for entry in self.mended]) if self else require_all
 
     @property
     def seconds(self) -> float:
@@ -135,6 +136,20 @@ class Results(Sequence[Adaptation | Failure]):
     def to_frame(self) -> Any:
         """A pandas ``DataFrame`` with one row per graph, see :func:`graphmend.results.tables.graph_columns`."""
         return frame(graph_columns(self))
+
+    def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
+        """Write a page about all graphs, see :mod:`graphmend.results.report`.
+
+        Args:
+            path: A folder, for ``index.html`` and a page about each graph that did not fail; or the ``.html`` file of
+                the one page about all.
+            y: True classes of each graph, one entry per graph, or ``None`` for one without.
+            mask: The nodes that are scored, one entry per graph.
+            title: What the graphs are called.
+        """
+        from graphmend.results.report.index import write_reports  # only who wants a page needs jinja2
+
+        write_reports(path, self, y, mask, title)
 
     def summary(self) -> dict[str, Any]:
         """How many graphs came to which decision, and the summary of each, ready for JSON."""

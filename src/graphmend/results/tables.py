@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from graphmend.errors import optional_module
-from graphmend.outputs import predictions
+from graphmend.outputs import changed_rows, predicted
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
@@ -67,21 +68,38 @@ def step_columns(steps: Sequence[Step]) -> dict[str, list[Any]]:
 def node_columns(result: Adaptation) -> dict[str, Array]:
     """One entry per node: predictions before and after, how far its features moved, and edges that point at it.
 
+    Several labels or numbers have a column each, ``before_0`` and so on. An embedding has none of them, but how far it
+    ``moved``. Where graphs are predicted, each node has its ``graph``, and what is predicted for that.
+
     The feature change is the Euclidean norm of the difference; a value that was missing and is filled does not count.
     Edges are counted as they are stored, at their targets: a node with ``edges_removed`` 3 gets three messages less.
     """
     patch, nodes = result.patch, result.patch.nodes
-    before, after = predictions(result.before), predictions(result.logits)
     columns = {
         "node": torch.arange(nodes),
-        "before": before,
-        "after": after,
-        "changed": before != after,
+        **_output_columns(result),
         "feature_change": patch.feature_change(result.data.x),
         "edges_removed": torch.bincount(patch.removed_edges()[1], minlength=nodes),
         "edges_added": torch.bincount(patch.added_edges()[1], minlength=nodes),
     }
     return {name: value.cpu().numpy() for name, value in columns.items()}
+
+
+def _output_columns(result: Adaptation) -> dict[str, Tensor]:
+    """What the model says about each node before and after."""
+    task = result.task.known()
+    if task.kind == "embedding":
+        return {"moved": torch.linalg.vector_norm((result.logits - result.before).double(), dim=1)}
+    outputs = {"before": predicted(task, result.before), "after": predicted(task, result.logits)}
+    columns: dict[str, Tensor] = {}
+    for name, rows in outputs.items():
+        several = rows.dim() == 2 and rows.size(1) > 1
+        columns |= {f"{name}_{k}": rows[:, k] for k in range(rows.size(1))} if several else {name: rows.reshape(-1)}
+    columns["changed"] = changed_rows(task, result.before, result.logits)
+    if not task.per_graph:
+        return columns
+    graph = result.graph_of_nodes()
+    return {"graph": graph, **{name: values[graph] for name, values in columns.items()}}
 
 
 def graph_columns(results: Results) -> dict[str, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,6 +50,14 @@ class Evidence:
         return f"{self.name}: {self.value:.3g} ({self._word}: {self._wanted})"
 
     @property
+    def place(self) -> float:
+        """Where the number stands on a scale from 0 to 1 that has the limit in its middle."""
+        size = abs(self.value) + abs(self.threshold)
+        if not math.isfinite(size) or size == 0:
+            return 0.5 if self.value == self.threshold or math.isnan(size) else float(self.value > self.threshold)
+        return 0.5 + 0.5 * max(-1.0, min(1.0, (self.value - self.threshold) / size))
+
+    @property
     def cells(self) -> tuple[str, str, str, str]:
         """A row of a table: what was measured, its value, what was looked for, and whether it was found."""
         return self.name, f"{self.value:.3g}", self._wanted, self._word
@@ -64,8 +73,10 @@ class Verdict:
         regime: What the decision rests on: ``"card"``, ``"blind"`` or ``"labels"``.
         sentence: The reason, for a person.
         evidence: Everything that was measured, in order.
-        flips: Share of the nodes whose prediction the change flips; the proposed one where nothing was done.
+        flips: Share of the predictions that the change flips; the proposed one where nothing was done. ``None`` where
+            the model's rows are no predictions, or nothing tells what they are.
         next_step: What to do now, for a person.
+        task: What the model's rows are, see :class:`graphmend.outputs.Task`.
     """
 
     decision: str
@@ -73,19 +84,30 @@ class Verdict:
     regime: str
     sentence: str
     evidence: tuple[Evidence, ...] = ()
-    flips: float = 0.0
+    flips: float | None = 0.0
     next_step: str = ""
+    task: str = "unknown"
+
+    @property
+    def stand_in(self) -> str:
+        """What stood in for predicted classes of nodes, as a sentence; empty where nothing had to."""
+        if self.regime != "card" or self.task in ("classes", "unknown"):
+            return ""
+        return (
+            f"with the task {self.task!r} nodes have no predicted classes: the kinds of nodes on the card stand "
+            "in for them, and edges are not cut"
+        )
 
     def __str__(self) -> str:
         return self.sentence
 
     def __repr__(self) -> str:
-        after = [f"  next: {self.next_step}"] if self.next_step else []
+        after = [f"  {name}: {text}" for name, text in (("task", self.stand_in), ("next", self.next_step)) if text]
         return "\n".join([f"Verdict({self.sentence})", *(f"  {item}" for item in self.evidence), *after])
 
     def _repr_html_(self) -> str:
         rows = [item.cells for item in self.evidence]
-        note = f"{self.sentence}. {self.next_step}".removesuffix(". ")
+        note = ". ".join(text for text in (self.sentence, self.stand_in, self.next_step) if text)
         return html_table("Verdict", rows, ("evidence", "measured", "looked for", "") if rows else (), note)
 
     def summary(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import graphmend.contracts as contracts
 from graphmend.contracts import Backbone
 from graphmend.engine.ops import at_least_single
 from graphmend.errors import real_number, require
+from graphmend.outputs import TASKS
 
 __all__ = ["Backbone", "Custom", "Scaled", "Sum", "Surrogate", "TrainedModule", "embed_views", "unit_rows"]
 
@@ -32,6 +33,11 @@ class Surrogate(ABC):
     It is called with a frozen model and a graph whose ``edge_weight`` says how far each edge exists. Nothing in it
     needs to know how it is made fast; :func:`embed_views` lets several views of a graph go through the model together.
     """
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """What the model's rows may be, of :data:`graphmend.outputs.TASKS`."""
+        return TASKS
 
     @abstractmethod
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
@@ -91,6 +97,11 @@ class Sum(Surrogate):
 
     parts: tuple[Surrogate, ...]
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those that all parts serve."""
+        return tuple(task for task in TASKS if all(task in part.tasks for part in self.parts))
+
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Sum:
         """The sum of the prepared parts."""
         return Sum(tuple(part.prepare(model, data, seed) for part in self.parts))
@@ -114,6 +125,11 @@ class Scaled(Surrogate):
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", real_number("a surrogate's factor", self.factor))
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of the part."""
+        return self.part.tasks
+
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Scaled:
         """The prepared part, scaled."""
         return Scaled(self.factor, self.part.prepare(model, data, seed))
@@ -128,6 +144,11 @@ class OfContract(Surrogate):
     """A user's loss that has nothing but ``terms``, see :class:`graphmend.contracts.Surrogate`."""
 
     loss: contracts.Surrogate
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those that the loss names; all of them where it names none."""
+        return tuple(getattr(self.loss, "tasks", TASKS))
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The terms of the loss."""

@@ -38,6 +38,8 @@ class Entropy(Surrogate):
 
     nodes: Annotated[int | None, at_least(1, hint="None is all of them")] = None
 
+    tasks = ("classes", "classes per graph")
+
     def __post_init__(self) -> None:
         read_fields(self)
 

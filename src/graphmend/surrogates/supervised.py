@@ -28,6 +28,8 @@ class Supervised(Surrogate):
 
     mask: Tensor
 
+    tasks = ("classes",)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "mask", read_mask(self.mask, name="mask"))
 

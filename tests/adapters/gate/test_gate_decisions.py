@@ -59,7 +59,7 @@ def assert_left_alone(result: Adaptation, name: str, data: Data) -> None:
 @models
 def test_graphs_that_the_model_was_trained_on_are_left_alone_however_they_differ(name: str) -> None:
     graphs = [planted(0), moved(planted(0))]
-    both = card(trained(name), graphs)
+    both = card(trained(name), graphs, task="classes")
     assert verdict_of(ask(name, graphs[1])).decision == "applied", (
         "to a card of the first one the other one has shifted"
     )
@@ -232,7 +232,7 @@ def test_degenerate_graphs_are_left_alone(name: str, with_card: bool, what: str)
 @pytest.mark.parametrize("what", list(SICK)[1:])
 def test_a_card_of_a_degenerate_graph_leaves_that_graph_alone(what: str) -> None:
     data, model = SICK[what](planted()), trained("gcn")
-    result = Gate()(model, data, card=card(model, data))
+    result = Gate()(model, data, card=card(model, data, task="classes"))
     assert_left_alone(result, "gcn", data)
 
 
@@ -240,7 +240,7 @@ def test_a_card_of_a_degenerate_graph_leaves_that_graph_alone(what: str) -> None
 def test_stock_models_with_batch_normalisation_can_be_asked_in_both_ways(name: str) -> None:
     torch.manual_seed(0)
     model: nn.Module = getattr(pyg, name)(IN, 8, num_layers=2, out_channels=CLASSES, norm="BatchNorm")
-    made = card(model.eval(), planted())
+    made = card(model.eval(), planted(), task="classes")
     for data in (planted(1), moved(planted(1)), with_bad_rows(planted(1))):
         for given in (made, None):
             before = state_of(model, data)
@@ -256,7 +256,7 @@ def test_a_model_with_edge_weights_and_a_graph_that_has_them() -> None:
     train = planted()
     train.edge_weight = torch.ones(train.edge_index.size(1))
     model = trained("gcn")
-    result = Gate()(model, data, card=card(model, train))
+    result = Gate()(model, data, card=card(model, train, task="classes"))
     assert verdict_of(result).menders == ("align",) and torch.equal(result.data.edge_weight, data.edge_weight)
     with torch.no_grad():
         expected = model(result.data.x, data.edge_index, data.edge_weight)

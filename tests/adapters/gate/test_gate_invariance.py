@@ -29,7 +29,8 @@ models = pytest.mark.parametrize("name", ["gcn", "stock GraphSAGE"])
 
 
 def verdict(model: nn.Module, data: Data, train: Data | None) -> Verdict:
-    result = Gate()(model, data, card=None if train is None else card(model, train)).verdict
+    known = None if train is None else card(model, train, task="classes")
+    result = Gate()(model, data, card=known, task="classes").verdict
     assert result is not None
     return result
 

@@ -105,7 +105,7 @@ def trained(name: str, is_binary: bool) -> nn.Module:
 
 @functools.cache
 def card_of(name: str, is_binary: bool) -> SourceCard:
-    return graphmend.card(copy.deepcopy(trained(name, is_binary)), training_graph(is_binary))
+    return graphmend.card(copy.deepcopy(trained(name, is_binary)), training_graph(is_binary), task="classes")
 
 
 def with_edges(data: Data, more: Tensor) -> Data:
@@ -248,7 +248,7 @@ def check(case: int) -> None:
         calls.append(graphmend.mend)
     if drawn(5) == 0:
         train = Relabelled(training_graph(is_binary), case)
-        assert_same_card(made, graphmend.card(fresh, train.data))
+        assert_same_card(made, graphmend.card(fresh, train.data, task="classes"))
     for call in calls:
         try:
             first = call(model, data)
@@ -273,7 +273,10 @@ def test_the_same_graph_gets_the_same_answer_in_a_thousand_cases(part: int) -> N
 
 @pytest.mark.parametrize("name", ["GCN", "GAT", "TAG"])
 def test_a_card_does_not_depend_on_the_numbering(name: str) -> None:
-    assert_same_card(card_of(name, True), graphmend.card(trained(name, True), Relabelled(training_graph(True), 5).data))
+    assert_same_card(
+        card_of(name, True),
+        graphmend.card(trained(name, True), Relabelled(training_graph(True), 5).data, task="classes"),
+    )
 
 
 @pytest.mark.parametrize("name", ["GAT", "GraphConv", "APPNP"])
@@ -286,7 +289,10 @@ def test_graphs_that_came_before_change_nothing(name: str) -> None:
     for given in (None, made):
         first, second = (graphmend.mend(m, data, card=given) for m in (fresh, model))
         assert first.verdict == second.verdict and torch.equal(first.logits, second.logits)
-    assert_same_card(graphmend.card(fresh, training_graph(False)), graphmend.card(model, training_graph(False)))
+    assert_same_card(
+        graphmend.card(fresh, training_graph(False), task="classes"),
+        graphmend.card(model, training_graph(False), task="classes"),
+    )
 
 
 class Counts(nn.Module):
@@ -309,11 +315,11 @@ def test_the_first_layer_is_that_of_the_card_on_every_graph() -> None:
     counts = torch.poisson(torch.tensor([2.0, 2.0]).double().expand(train.x.size(0), 2), generator=rng(1))
     train = with_features(train, counts)
     data = half(with_features(train, counts * torch.tensor([1.0, 0.0]).double() + torch.tensor([1.0, 0.1])), 0)
-    made = graphmend.card(model, train)
+    made = graphmend.card(model, train, task="classes")
     with FrozenGNN(model, data) as frozen:
         assert frozen.taps.first_layer.tap.layer.name == "second", "the graph alone does not show the ReLU"
     assert made.first_layer == "first" and made.first_mean.numel() == HIDDEN
     with FrozenGNN(model, data, taps=made.taps) as frozen:
         assert made.first.distance(moments(frozen.observe(data).first)) > 0
     assert Purify()(model, data, card=made).reason is None
-    assert_same_card(made, graphmend.card(model, train))
+    assert_same_card(made, graphmend.card(model, train, task="classes"))

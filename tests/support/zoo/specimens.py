@@ -19,12 +19,17 @@ from support.zoo import graphs, nodes, others
 __all__ = ["SPECIMENS", "Specimen"]
 
 EPOCHS = 25
-TASKS = "one row per node is what can be mended for today"
+TASKS = "one row per graph: say with `task=` what it is"
 
 
 def whole(model: nn.Module, data: Any) -> Any:
     """Called with the graph."""
     return model(data)
+
+
+def encode(model: nn.Module, data: Any) -> Any:
+    """The embedding, of a model that scores pairs of nodes."""
+    return model.encode(data.x, data.edge_index)
 
 
 def by_kind(model: nn.Module, data: Any) -> Any:
@@ -194,6 +199,9 @@ SPECIMENS: dict[str, Specimen] = {
     "Cluster-GCN": Specimen(two(pyg.ClusterGCNConv), edges=False),
     "GraphSAINT": Specimen(nodes.SAINT),
     "FiLM": Specimen(two(pyg.FiLMConv), edges=False),
+    "PMLP": Specimen(lambda: pyg.PMLP(IN, 16, CLASSES, num_layers=2), edges=False),
+    "Encoder and decoder without `forward`": Specimen(others.LinkPredictor, call=encode),
+    "VGAE": Specimen(lambda: pyg.VGAE(others.VariationalEncoder()), call=encode),
     "Dir-GNN": Specimen(directional),
     "Antisymmetric network": Specimen(antisymmetric),
     "EGC": Specimen(two(pyg.EGConv, num_heads=4), edges=False),
@@ -218,9 +226,6 @@ SPECIMENS: dict[str, Specimen] = {
     "HGT": Specimen(lambda: others.HGT(others.two_kinds(planted(0))), **_HETERO),
     "GraphSAGE through `to_hetero`": Specimen(lambda: others.converted(others.two_kinds(planted(0))), **_HETERO),
     # what is refused, with a sentence
-    "PMLP": Specimen(
-        lambda: pyg.PMLP(IN, 16, CLASSES, num_layers=2), refused="it multiplies with the weights of its layers"
-    ),
     "RGCN of entities without features": Specimen(
         nodes.EntityRGCN, graphs.edge_type, with_("edge_index", "edge_type"), refused="it reads no features"
     ),
@@ -233,14 +238,15 @@ SPECIMENS: dict[str, Specimen] = {
     "GCN of a global graph": Specimen(others.GlobalGraph, refused="it takes no graph"),
     "SIGN": Specimen(others.SIGN, refused="its inputs were propagated before"),
     "Features of several time steps": Specimen(others.Series, graphs.series, refused="features have two dimensions"),
-    "Encoder and decoder without forward": Specimen(others.LinkPredictor, refused="it has no `forward`"),
     "Link predictor": Specimen(
-        others.LinkScores, graphs.pairs_to_score, with_("x", "edge_index", "edge_label_index"), refused=TASKS
+        others.LinkScores,
+        graphs.pairs_to_score,
+        with_("x", "edge_index", "edge_label_index"),
+        refused="one row per pair: give its encoder",
     ),
     "LightGCN": Specimen(lambda: pyg.LightGCN(N, 16, 2), refused="it reads no features"),
     "Node2Vec": Specimen(others.WalkEmbedding, refused="it reads no graph"),
     "TGN memory": Specimen(others.Memory, graphs.node_ids, refused="it reads no graph"),
-    "VGAE": Specimen(lambda: pyg.VGAE(others.VariationalEncoder()), refused="its output is an embedding"),
     "Deep Graph Infomax": Specimen(others.infomax, refused="its output is an embedding"),
     "GIN on molecules": Specimen(others.MoleculeGIN, **_PIECES),
     "Top-k pooling": Specimen(others.TopK, graphs.pieces, whole, refused=TASKS),
@@ -256,5 +262,5 @@ SPECIMENS: dict[str, Specimen] = {
         refused=TASKS,
     ),
     "SEAL with sort pooling": Specimen(others.SEAL, **_PIECES),
-    "ShaDow": Specimen(others.ShaDow, graphs.one_batch, refused=TASKS),
+    "ShaDow": Specimen(others.ShaDow, graphs.one_batch, refused="one row per root, which is no attribute of the graph"),
 }

@@ -21,7 +21,15 @@ from graphmend.adapters.gate.signs import AddedEdges, BrokenRows, ShiftedFeature
 from graphmend.cards.source_card import SourceCard
 from graphmend.results.proposal import Proposal
 
-__all__ = ["COLUMNS", "EDGES", "FEATURES", "ROWS", "with_card"]
+__all__ = [
+    "COLUMNS",
+    "EDGES",
+    "EDGES_WITHOUT_CLASSES",
+    "FEATURES",
+    "FEATURES_WITHOUT_CLASSES",
+    "ROWS",
+    "with_card",
+]
 
 Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: what tells trouble, and what tells that the remedy is right
 
@@ -131,6 +139,33 @@ FEATURES: Rule = (
     ),
 )
 
+EDGES_WITHOUT_CLASSES: Rule = (
+    EDGES[0],
+    (
+        EDGES[1][0],
+        at_least(
+            "predicted_classes",
+            1.0,
+            "predicted classes of nodes, by whose flips an attack is told",
+            "more edges fit badly than in training, but whether somebody added them shows in flips of predicted "
+            "classes, and the nodes have none",
+        ),
+    ),
+)
+FEATURES_WITHOUT_CLASSES: Rule = (
+    FEATURES[0],
+    (
+        *FEATURES[1][:4],
+        at_most(
+            "more_unknown_z",
+            0.05,
+            "rise of the share of nodes whose embedding is unlike any seen in training",
+            _UNKNOWN,
+        ),
+    ),
+)
+"""The same where nodes have no predicted classes: the kinds of nodes that the card knows have to do."""
+
 
 def with_card(case: Case, card: SourceCard, log: Log) -> tuple[Sequence[Proposal], Tensor]:
     """Reading at a graph with the card of its model: the steps looked into, and the output on the graph as it is."""
@@ -146,10 +181,12 @@ def with_card(case: Case, card: SourceCard, log: Log) -> tuple[Sequence[Proposal
     unseen = first_doubt(COLUMNS, exam, log)
     if unseen is not None:
         return [rows, Proposal(sentence=unseen)], start.logits
-    edges = _step("purify", EDGES, AddedEdges(exam, before, x), log)
+    has_classes = card.known_task.has_node_classes
+    edges = _step("purify", EDGES if has_classes else EDGES_WITHOUT_CLASSES, AddedEdges(exam, before, x), log)
     if edges.is_made:
         return [rows, edges], start.logits
-    return [rows, edges, _step("align", FEATURES, ShiftedFeatures(exam, before), log)], start.logits
+    features = FEATURES if has_classes else FEATURES_WITHOUT_CLASSES
+    return [rows, edges, _step("align", features, ShiftedFeatures(exam, before), log)], start.logits
 
 
 def _step(mender: str, rule: Rule, signs: BrokenRows | AddedEdges | ShiftedFeatures, log: Log) -> Proposal:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -18,7 +19,7 @@ from graphmend.cards.source_card import SourceCard
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import changed_features
 from graphmend.model import FrozenGNN
-from graphmend.outputs import predictions, probabilities
+from graphmend.outputs import Task, changed_rows, probabilities
 
 __all__ = ["Examination", "Reading", "backing", "number_of_flips"]
 
@@ -31,7 +32,7 @@ class Reading:
 
     Args:
         logits: The model's output.
-        probability: Of each class at each node.
+        probability: Of each class at each node, or which of the card's kinds of nodes stands in for it.
         moments: Of the first layer.
         nearest: The class whose centroid on the card is nearest to each node's embedding.
         first_mix: Which of the card's kinds of nodes the first layer shows.
@@ -56,9 +57,9 @@ class Reading:
         return float((self.nearest == self.classes).double().mean())
 
 
-def number_of_flips(before: Tensor, after: Tensor) -> int:
-    """The number of nodes with another prediction, from two outputs of the model."""
-    return int((predictions(before) != predictions(after)).sum())
+def number_of_flips(task: Task, before: Tensor, after: Tensor) -> int:
+    """The number of rows with another prediction, from two outputs of the model; 0 where there are no predictions."""
+    return int(changed_rows(task, before, after).sum()) if task.predicts else 0
 
 
 def backing(before: Reading, after: Reading) -> float:
@@ -95,14 +96,21 @@ class Examination:
         """The model's view of other features, or of another graph."""
         card, data = self.card, self.data if data is None else data
         seen = self.frozen.observe(data, x)
+        nearest = card.nearest_class(seen.z)
         return Reading(
             seen.logits,
-            probabilities(seen.logits, card.temperature),
+            self._probability(seen.logits, nearest),
             moments(seen.first),
-            card.nearest_class(seen.z),
+            nearest,
             card.first_mix(seen.first),
             card.z_mix(seen.z),
         )
+
+    def _probability(self, logits: Tensor, nearest: Tensor) -> Tensor:
+        """Of each class at each node; where nodes have no predicted classes, the nearest kinds of nodes stand in."""
+        if self.card.known_task.has_node_classes:
+            return probabilities(logits, self.card.temperature)
+        return F.one_hot(nearest, self.card.prior.numel()).to(logits.dtype)
 
     def first_layer(self, x: Tensor) -> Tensor:
         """The output of the first layer for other features of this graph."""

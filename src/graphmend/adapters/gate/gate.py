@@ -15,6 +15,7 @@ from graphmend.adapters.gate.checks import Log
 from graphmend.adapters.gate.examination import number_of_flips
 from graphmend.errors import check_fields, text
 from graphmend.model.failures import failures_named
+from graphmend.outputs import Task
 from graphmend.results.proposal import Proposal
 from graphmend.results.questions import FEWEST
 from graphmend.results.verdict import APPLIED, LEFT_ALONE, PARTLY, Evidence, Verdict
@@ -58,7 +59,8 @@ class Gate(Adapter):
             log.add(Evidence("missing values", float(filling.values), 1.0, above=True))
         with failures_named(case.model, case.data), log:
             steps, logits = _steps(case, log)
-        made, considered = [step for step in steps if step.is_made], _considered(steps, logits)
+        task = case.task(logits)
+        made, considered = [step for step in steps if step.is_made], _considered(steps, logits, task)
         is_repaired = len(made) > 0
         if filling is not None:
             made.insert(0, Proposal(logits=logits, menders=("impute",), sentence=filling.sentence, is_made=True))
@@ -69,7 +71,7 @@ class Gate(Adapter):
             other = replace(considered, menders=tuple(dict.fromkeys((*menders, *considered.menders))))
         elif is_repaired:
             other = Proposal(logits=logits, menders=() if filling is None else ("impute",))
-        flips = number_of_flips(logits, _output(considered if considered is not None and not made else chosen))
+        flips = number_of_flips(task, logits, _output(considered if considered is not None and not made else chosen))
         regime = "blind" if case.card is None else "card"
         verdict = Verdict(
             LEFT_ALONE if not made else APPLIED if considered is None else PARTLY,
@@ -77,8 +79,9 @@ class Gate(Adapter):
             regime,
             _sentence(steps, made, considered),
             tuple(log.evidence),
-            flips / len(logits),
+            flips / len(logits) if task.predicts else None,
             _next_step(bool(made), considered is not None, regime, can_be_asked=flips >= FEWEST),
+            task=str(task),
         )
         return replace(chosen, verdict=verdict, alternative=other)
 
@@ -91,11 +94,11 @@ def _steps(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
     return without_card(case, log) if case.card is None else with_card(case, case.card, log)
 
 
-def _considered(steps: Sequence[Proposal], logits: Tensor) -> Proposal | None:
+def _considered(steps: Sequence[Proposal], logits: Tensor, task: Task) -> Proposal | None:
     """The last change that was worked out and not made, if it flips as many predictions as labels need to settle it."""
     now = next((_output(step) for step in reversed(steps) if step.is_made), logits)
     worked_out = [step for step in steps if not step.is_made and step.logits is not None]
-    return next((step for step in reversed(worked_out) if number_of_flips(now, _output(step)) >= FEWEST), None)
+    return next((step for step in reversed(worked_out) if number_of_flips(task, now, _output(step)) >= FEWEST), None)
 
 
 def _sentence(steps: Sequence[Proposal], made: Sequence[Proposal], considered: Proposal | None) -> str:

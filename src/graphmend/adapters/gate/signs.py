@@ -159,6 +159,11 @@ class AddedEdges:
         return self.exam.read(self.exam.features(), without_edges(self.exam.data, keep))
 
     @property
+    def predicted_classes(self) -> float:
+        """Whether nodes have predicted classes, of which an attack turns those that are confident: 1 or 0."""
+        return float(self.exam.card.known_task.has_node_classes)
+
+    @property
     def confident_flips(self) -> float:
         """The share of nodes that were more confident than half of all and flip, for one edge cut and one in excess.
 
@@ -229,6 +234,11 @@ class ShiftedFeatures:
     def after(self) -> Reading:
         """How the model sees the aligned graph."""
         return self._aligned[1]
+
+    @property
+    def more_unknown_z(self) -> float:
+        """By how much the share of nodes rises whose embedding is unlike any known one."""
+        return self.after.z_mix.outside - self.before.z_mix.outside
 
     @property
     def still_unknown(self) -> float:

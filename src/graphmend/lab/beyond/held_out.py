@@ -90,7 +90,7 @@ def measure(out: Path, seeds: int) -> None:
                 torch.manual_seed(seed)
                 model = make(splits.train[0].num_features, int(splits.meta["classes"]))
                 ERM(lr=0.01, weight_decay=5e-4, epochs=100, optimizer="adam", seed=seed)(model, splits)
-                card = graphmend.card(model, splits.train[0], seed=seed)
+                card = graphmend.card(model, splits.train[0], seed=seed, task="classes")
                 for target, data in wanted:
                     if (name, kind, seed, target) not in done:
                         _append(out, {"place": [name, kind, seed, target], **_row(model, data, card)})
@@ -102,12 +102,12 @@ def _row(model: nn.Module, data: Data, card: graphmend.SourceCard) -> dict[str, 
         before = 100 * score("accuracy", model.eval()(data.x, data.edge_index), data.y)
     row: dict[str, Any] = {"before": round(before, 3)}
     for name, given in (("gate", card), ("gate-blind", None)):
-        found = graphmend.mend(model, hidden, card=given)
+        found = graphmend.mend(model, hidden, card=given, task="classes")
         assert found.verdict is not None
         after = 100 * score("accuracy", found.logits, data.y)
         row[name] = {"change": round(after - before, 3), "menders": list(found.verdict.menders)}
         row[name]["sentence"] = found.verdict.sentence
-    gtrans = graphmend.mend(model, hidden, graphmend.GTrans(edge_steps=0))
+    gtrans = graphmend.mend(model, hidden, graphmend.GTrans(edge_steps=0), task="classes")
     row["gtrans"] = {"change": round(100 * score("accuracy", gtrans.logits, data.y) - before, 3)}
     return row
 

@@ -29,11 +29,11 @@ Method = Callable[[nn.Module, Data, SourceCard | None, int], Adaptation]
 
 
 def _with_card(adapter: Adapter) -> Method:
-    return lambda model, data, card, seed: adapter(model, data, card=card, seed=seed)
+    return lambda model, data, card, seed: adapter(model, data, card=card, seed=seed, task="classes")
 
 
 def _without_card(adapter: Adapter) -> Method:
-    return lambda model, data, card, seed: adapter(model, data, seed=seed)
+    return lambda model, data, card, seed: adapter(model, data, seed=seed, task="classes")
 
 
 METHODS: dict[str, Method] = {
@@ -69,7 +69,7 @@ def card_of(source: Source, model: nn.Module) -> SourceCard | None:
     """The card of a source, on the device of its model; ``None``, and a line that says why, if it has none."""
     device = next(model.parameters()).device
     try:
-        return card(model, [data.to(str(device)) for data in training_graphs(source)], seed=source.seed)
+        return card(model, [data.to(str(device)) for data in training_graphs(source)], seed=source.seed, task="classes")
     except GraphMendError as error:
         print(f"{source} has no card: {error}", flush=True)
         return None

@@ -108,7 +108,7 @@ def _splits(request: Request) -> Splits:
 def _write_card(net: nn.Module, graphs: list[Data], path: Path, seed: int) -> str | None:
     """Where the source card was written; a model for which none can be made is still a trained model."""
     try:
-        card(net, graphs, seed=seed).save(path)
+        card(net, graphs, seed=seed, task="classes").save(path)
     except GraphMendError as error:
         logging.getLogger(__name__).warning("the model was saved, but there is no source card: %s", error)
         return None

@@ -47,7 +47,7 @@ class Gated:
 def run_gate(model: nn.Module, scenario: Scenario, seed: int) -> Gated:
     """Make a card from the training graphs, and put the harmed and the clean graphs before the gate."""
     start = time.perf_counter()
-    source = card(model, scenario.splits.train)
+    source = card(model, scenario.splits.train, task="classes")
     harmed = [Gate()(model, data, card=source, seed=seed) for data in scenario.tests]
     clean = [Gate()(model, data, card=source, seed=seed) for data in scenario.clean]
     seconds = time.perf_counter() - start

@@ -177,7 +177,7 @@ def _compare(model: nn.Module, scenario: Scenario, seed: int) -> Outcome:
     start = time.perf_counter()
 
     def accuracy(adapter: Callable[..., Any], data: Data) -> float:
-        result = adapter(model, data, seed=seed)
+        result = adapter(model, data, seed=seed, task="classes")
         return 100 * score("accuracy", result.logits, data.y, node_mask(data))
 
     target, name = scenario.validation, scenario.name

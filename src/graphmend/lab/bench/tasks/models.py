@@ -69,7 +69,7 @@ def adapt(run: Run, workspace: Workspace) -> dict[str, Any]:
     adapter = {**settings["adapter"], **_tuned(run, workspace)}
     per_graph = settings["trainer"].get("target") == "each"
     model = None if per_graph else workspace.model(settings)
-    known = card(model, splits.train) if settings.get("source") and model is not None else None
+    known = card(model, splits.train, task="classes") if settings.get("source") and model is not None else None
     graphs, logits = {}, []
     for index, (name, data) in enumerate(tests.items()):
         told: dict[str, Any] = {"nodes": data.num_nodes}
@@ -101,7 +101,7 @@ def _adapted(
     adapter = adapter_from(settings, data, splits)
     if data.x.is_cuda:
         torch.cuda.synchronize()
-    result = adapter(model, data, seed=seed, card=known)
+    result = adapter(model, data, seed=seed, card=known, task="classes")
     return result, result.seconds
 
 
@@ -131,7 +131,7 @@ def tune_adapter(run: Run, workspace: Workspace) -> dict[str, Any]:
 
     def one(data: Data, changes: dict[str, Any]) -> float:
         adapter = adapter_from({**settings["adapter"], **changes}, data, splits)
-        result = adapter(model, data, seed=settings["seed"])
+        result = adapter(model, data, seed=settings["seed"], task="classes")
         return 100 * score(splits.metric, result.logits, data.y, node_mask(data))
 
     tuned = tune(evaluate, settings["grid"])

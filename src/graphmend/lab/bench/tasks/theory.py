@@ -141,7 +141,7 @@ def class_means(run: Run, workspace: Workspace) -> dict[str, Any]:
     for name, surrogate in (("pull", Pull()), ("both", Contrastive())):
         for steps in settings["steps"]:
             adapter = GTrans(surrogate, edge_steps=0, steps=steps, lr_feature=settings["lr"])
-            result = adapter(model, data, seed=seed)
+            result = adapter(model, data, seed=seed, task="classes")
             found[f"{name} {steps}"] = {**spread(z(result.data), y[counted]), "reason": result.reason}
     return found
 

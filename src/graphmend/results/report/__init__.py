@@ -1,0 +1,1 @@
+"""One page about a result that opens from disk and asks nobody for anything."""
