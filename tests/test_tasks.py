@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
 
 import graphmend
 from graphmend.adapters import Tent
@@ -123,6 +124,62 @@ def test_compare_has_the_measures_of_the_task(task: str) -> None:
     assert set(found.before) == set(found.after) == wanted
     assert found.summary()["task"] == task and str(found) and found._repr_html_()
     assert found.nodes == (GRAPHS if task.endswith("per graph") else N)
+
+
+class OfABatch(PerGraph):
+    """As graph classifiers are written: the batch has no default."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return super().forward(x, edge_index, batch)
+
+
+def several(number: int, seed: int = 0) -> list[Data]:
+    """Small graphs with a class each."""
+    whole, size = planted(seed), N // number
+    out = []
+    for place in range(number):
+        nodes = torch.arange(place * size, (place + 1) * size)
+        part = whole.subgraph(nodes)
+        out.append(Data(x=part.x, edge_index=part.edge_index, y=torch.tensor([place % 3])))
+    return out
+
+
+CONTAINERS: dict[str, Callable[[list[Data]], Any]] = {
+    "list": list,
+    "Batch": Batch.from_data_list,
+    "loader": lambda graphs: DataLoader(graphs, batch_size=4),
+    "batches": lambda graphs: [Batch.from_data_list(graphs[:4]), Batch.from_data_list(graphs[4:])],
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize("make", [PerGraph, OfABatch])
+def test_graphs_that_are_predicted_are_mended_whatever_holds_them(make: type[PerGraph], kind: str) -> None:
+    hold = CONTAINERS[kind]
+    torch.manual_seed(0)
+    model = make(3).eval()
+    card = graphmend.card(model, hold(several(8)))
+    assert card.task == "classes per graph"
+    clean, bad = several(8, 1), torch.arange(N // 8) % 9 == 0
+    broken = [data.clone() for data in clean]
+    for data in broken:
+        data.x = torch.where(bad.unsqueeze(1), 30 * data.x.roll(1, 1), data.x)
+    for graphs, decision in ((clean, "left alone"), (broken, "applied")):
+        given = hold(graphs)
+        held = [given] if isinstance(given, Batch) else graphs
+        before = [state_of(model, data) for data in held]
+        result = graphmend.mend(model, given, card=card)
+        for state, data in zip(before, held, strict=True):
+            assert_same(state, state_of(model, data))
+        entries = [result] if isinstance(given, Batch) else result
+        assert [entry.decision for entry in entries] == [decision] * len(held)
+        mended = result.data.to_data_list() if isinstance(given, Batch) else result.data
+        for data, one in zip(graphs, mended, strict=True):
+            expected = bad if decision == "applied" else torch.zeros_like(bad)
+            assert torch.equal((one.x != data.x).any(1), expected) and torch.equal(one.edge_index, data.edge_index)
+        whole = Batch.from_data_list(mended)
+        torch.testing.assert_close(result.logits, model(whole.x, whole.edge_index, whole.batch))
+        assert result.predictions.shape == (8,)
 
 
 UNKNOWN: dict[str, tuple[Tensor, Tensor | None]] = {

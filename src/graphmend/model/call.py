@@ -35,8 +35,8 @@ class Caller:
     The features go to the parameter ``x``, or else the first one; the edges to ``edge_index``, or else the second one,
     unless that is the name of something nodes have (``batch``, ``pos``), as in a model that reads no edges. Further
     parameters (``edge_weight``, ``edge_attr``, ``batch``, ``pe``, ...) are filled from attributes of the graph with the
-    same name; those that have a default and no such attribute are left alone. The labels ``y`` are kept from it: a
-    model that saw them would predict what it was told.
+    same name; those that have a default and no such attribute are left alone, and a ``batch`` that has none says that
+    all nodes are of one graph. The labels ``y`` are kept from it: a model that saw them would predict what it was told.
 
     Args:
         function: A module, called with its hooks, or a function.
@@ -102,13 +102,15 @@ class Caller:
         if self.wants_data:
             return self.function(data if self.shows_labels else _without_labels(data))
         require("y" not in self.required or self.shows_labels, LABELS_ARE_KEPT)
-        missing = [name for name in self.required if data.get(name) is None]
+        further = {name: data[name] for name in self.extra if data.get(name) is not None}
+        if "batch" in self.required and "batch" not in further:  # as a loader would say of this graph alone
+            further["batch"] = torch.zeros(data.x.size(0), dtype=torch.long, device=data.x.device)
+        missing = [name for name in self.required if name not in further]
         if missing:
             raise GraphMendError(
                 f"the model's forward needs {', '.join(missing)}, which the graph does not have; "
                 f"set data.{missing[0]} or wrap the model"
             )
-        further = {name: data[name] for name in self.extra if data.get(name) is not None}
         graph = dict(zip(self.graph, (data.x, data.edge_index), strict=False))
         if self._in_order:
             return self.function(*graph.values(), **further)
