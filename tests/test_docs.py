@@ -41,6 +41,7 @@ RUNNING = (
     "docs/gtrans.md",
     "docs/guide.md",
     "docs/heterogeneous.md",
+    "docs/monitor.md",
     "docs/no-harm.md",
     "docs/what-comes-back.md",
 )

@@ -29,6 +29,7 @@ NAMES = {
         attack_graph attacked embedded knn_graph load node_mask shift structure_attack
     """,
     "graphmend.model": "FrozenGNN",
+    "graphmend.monitor": "Alarm Entry KINDS Monitor",
     "graphmend.lab.metrics": """
         GraphStats PairedTest average_rank central_moment_discrepancy cmd compare_paired gradient_correlation
         graph_stats holm transfer

@@ -24,7 +24,8 @@ BLUE, ORANGE, WHITE, GREY = "#cfe3f3", "#fbdcb4", "#ffffff", "#ededed"
 WIDTH, HEIGHT, ACROSS, UPWARDS = 1.95, 0.8, 2.1, 1.1  #: of a room, and from one to the next
 
 PRODUCT: dict[str, tuple[float, float, str]] = {  # column, row, what lives there
-    "cli": (2.0, 9, "the command line"),
+    "cli": (2.6, 9, "the command line"),
+    "monitor": (1.9, 7, "a stream of graphs,\nalarms"),
     "mending": (0.7, 8, "the one call: mend"),
     "hetero": (0.4, 7, "graphs of several\ntypes"),
     "adapters": (1.0, 6, "GTrans, menders,\nthe gate"),

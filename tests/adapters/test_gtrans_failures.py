@@ -178,6 +178,9 @@ def test_a_graph_that_is_worse_by_its_own_loss_is_not_returned(case: str, mode: 
         assert re.search(said, result.reason), result.reason
         assert torch.equal(result.data.x, data.x) and result.patch.num_removed == 0
         assert torch.equal(result.logits, Identity()(model, data).logits)
+    paper = GTrans(loss_of_logits, lr_feature=1e6, candidates="paper", **WORSE[case])(model, data, mode=mode)
+    assert paper.reason is None and not torch.equal(paper.data.x, data.x), "the paper returns it all the same"
+    assert "identity" not in {candidate.name for candidate in paper.candidates if paper.patch.num_removed}
 
 
 def test_a_step_far_too_large_leaves_a_trained_model_as_good_as_it_was() -> None:

@@ -351,6 +351,20 @@ def test_identity_and_top_come_first() -> None:
     assert [name for name, _ in samples] == ["sample 1", "sample 2", "sample 3"]
 
 
+@given(seed=st.integers(0, 1000), budget=st.integers(1, 6), chance=st.floats(0.05, 0.9))
+@settings(max_examples=40)
+def test_the_papers_candidates_are_whole_samples_within_the_budget(seed: int, budget: int, chance: float) -> None:
+    flips = make(undirected(N), budget)
+    flips.p.fill_(chance)
+    drawn = dict(flips.discrete(20, rng(seed), "paper"))
+    assert next(iter(drawn)) == "top" and all(int(chosen.sum()) <= flips.budget for chosen in drawn.values())
+    generator = rng(seed)
+    whole = [torch.rand(flips.p.numel(), generator=generator, dtype=flips.p.dtype) < flips.p for _ in range(20)]
+    kept = {f"sample {k}": chosen for k, chosen in enumerate(whole, 1) if int(chosen.sum()) <= flips.budget}
+    assert set(drawn) == {"top", *kept}, "a sample beyond the budget is rejected, not trimmed"
+    assert all(torch.equal(drawn[name], chosen) for name, chosen in kept.items())
+
+
 def test_top_takes_no_edge_that_was_not_wanted() -> None:
     flips = make(undirected(N), 3)
     flips.p[1] = 0.2

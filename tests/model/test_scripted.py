@@ -121,7 +121,6 @@ def test_what_needs_a_layer_says_so_and_leaves_the_model_as_it_was(kind: str) ->
     before = state(model)
     said = {
         "so its second-last representation cannot be found; .* or give it an embed": GTrans(edge_steps=0),
-        "TorchScript hides its layers, and it has no edge_weight .*; edge_steps=0 still works": GTrans(),
         "TorchScript hides the layers of the model, so the output of 'first' cannot": GTrans(embedding="first"),
     }
     for message, adapter in said.items():
@@ -131,6 +130,16 @@ def test_what_needs_a_layer_says_so_and_leaves_the_model_as_it_was(kind: str) ->
     with pytest.raises(GraphMendError, match="TorchScript hides the layers of the model, so its first layer cannot"):
         card(model, data, task="classes")
     assert_same(before, state(model))
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_without_edge_weights_features_are_mended_and_the_reason_is_kept(kind: str) -> None:
+    model, data = made(kind), make_graph()
+    before = state(model)
+    result = GTrans(entropy, steps=5, lr_feature=0.05)(model, data)
+    assert_same(before, state(model))
+    assert "TorchScript hides its layers, and it has no edge_weight" in result.engine.reasons["edges"]
+    assert torch.equal(result.data.edge_index, data.edge_index) and not torch.equal(result.data.x, data.x)
 
 
 @pytest.mark.parametrize("kind", WAYS)

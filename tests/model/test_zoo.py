@@ -38,7 +38,8 @@ def test_a_clean_graph_is_left_alone_and_broken_rows_are_repaired(name: str) -> 
     broken = specimen.broken(data)
     before = state_of(model, broken)
     options: dict[str, Any] = {} if specimen.output is None else {"output": specimen.output}
-    source = card(model, specimen.graph_of(0), **options)
+    source = card(model, specimen.graph_of(0), task=specimen.task, **options)
+    assert specimen.task in (None, source.task.removesuffix(" per graph"))
     sound = mend(model, data, card=source)
     assert sound.verdict is not None and sound.verdict.decision == "left alone", sound.verdict
     assert torch.equal(sound.data.x, data.x) and torch.equal(sound.data.edge_index, data.edge_index)

@@ -23,7 +23,7 @@ from graphmend.engine.report import NoEdgeGradient, Stopped
 from graphmend.errors import UnsupportedLayerError, among, read_fields, require, within
 from graphmend.graph.budget import check_budget, project
 from graphmend.graph.checks import is_finite
-from graphmend.graph.edge_flips import DIRECTED, SPACES, EdgeFlips
+from graphmend.graph.edge_flips import CANDIDATES, DIRECTED, SPACES, EdgeFlips
 from graphmend.graph.limits import Limits
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.results.history import History
@@ -69,6 +69,8 @@ class GTrans(Adapter):
         lr_edge: Learning rate of the flips.
         budget: How many edges may flip: a fraction of them (float) or a number (int). Undirected edges count once.
         num_samples: K, how many discrete graphs to draw besides the top-budget one and the unflipped one.
+        candidates: ``"sound"``, or ``"paper"``: no unflipped graph among the discrete ones, samples beyond the budget
+            rejected instead of trimmed, and the result returned also where its loss is higher than at the start.
         edge_update: ``"adam"`` (one persistent Adam), ``"sign"`` (the released code: a fresh Adam at every step, in
             effect a signed step) or ``"gradient"`` (plain projected gradient descent).
         space: ``"existing"`` edges can be removed; with ``"random_block"`` sampled pairs can be added as well.
@@ -99,6 +101,7 @@ class GTrans(Adapter):
     lr_edge: Annotated[float, within(above=0)] = 0.1
     budget: float | int = 0.05
     num_samples: int = 5
+    candidates: Annotated[str, among(CANDIDATES)] = "sound"
     edge_update: Annotated[str, among(EDGE_UPDATES)] = "adam"
     space: Annotated[str, among(SPACES)] = "existing"
     block_size: int = 10_000
@@ -151,12 +154,13 @@ class GTrans(Adapter):
                 engine.features_changed()
             draws = torch.Generator(device=graph.x.device)
             draws.set_state(case.generator.get_state())
-            for name, flips in graph.candidates(self.num_samples, draws):  # lines 14-18
+            for name, flips in graph.candidates(self.num_samples, draws, self.candidates):  # lines 14-18
                 history.add_candidate(name, flips, engine.loss(flips))
                 if labels is not None:
                     labels.note_discrete(flips)
             best = history.best() if labels is None else labels.flips  # lines 19-21
-            if labels is None and self.feature_steps > 0 and _is_within(limits, original):
+            may_stay = self.candidates == "sound" and labels is None
+            if may_stay and self.feature_steps > 0 and _is_within(limits, original):
                 _require_lower_loss(engine, history, best, original)
             removed, added = graph.changes(best)
             logits = engine.predict(best)

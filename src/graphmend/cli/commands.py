@@ -15,6 +15,7 @@ from graphmend.cli.mend import mend
 from graphmend.cli.pack import pack
 from graphmend.cli.patching import apply, revert
 from graphmend.cli.settings import WithSettings
+from graphmend.cli.watch import watch
 from graphmend.version import __version__
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
 )
 app.command()(lab("cli.demo").demo)
 app.command(cls=TakesRay)(WithSettings(mend))
-for command in (apply, revert, card, lab("cli.train").train, info, pack):
+for command in (apply, revert, card, watch, lab("cli.train").train, info, pack):
     app.command()(command)
 app.command("list")(list_)
 app.add_typer(lab("cli.data").data_app, name="data")

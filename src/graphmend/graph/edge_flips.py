@@ -25,6 +25,10 @@ from graphmend.graph.checks import check_no_duplicates
 
 SPACES = ("existing", "random_block")
 DIRECTED = ("delete", "reverse")
+CANDIDATES = ("sound", "paper")
+"""Discrete graphs to choose from: the budget's largest ``p`` and Bernoulli samples of ``p``. ``"sound"`` has the
+unflipped graph as well, and a sample beyond the budget loses flips at random until it fits. ``"paper"`` (Algorithm 1,
+lines 14-18, and the released code) has no unflipped graph, and rejects a sample beyond the budget."""
 
 
 @dataclass(eq=False)
@@ -146,18 +150,21 @@ class EdgeFlips:
         last.scatter_reduce_(0, slots, entries, "amax")
         return torch.stack([first, last.masked_fill_(last == first, none)])[:, :number]
 
-    def discrete(self, num_samples: int, generator: torch.Generator | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Discrete flips within budget: none at all, the budget's largest ``p``, then Bernoulli samples.
-
-        A sample that exceeds the budget loses flips at random until it fits.
-        """
+    def discrete(
+        self, num_samples: int, generator: torch.Generator | None = None, kind: str = "sound"
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Discrete flips within the budget by name: one of the :data:`CANDIDATES`."""
         p = self.p.detach().clone()  # the caller may change p between two candidates
-        yield "identity", torch.zeros_like(p, dtype=torch.bool)
-        if self.budget == 0 or not bool((p > 0).any()):
+        is_flat = self.budget == 0 or not bool((p > 0).any())
+        if kind == "sound" or is_flat:
+            yield "identity", torch.zeros_like(p, dtype=torch.bool)
+        if is_flat:
             return
         yield "top", top(p, self.budget)
-        for k, flips in enumerate(samples(p, self.budget, num_samples, generator), start=1):
-            yield f"sample {k}", flips
+        draws = samples(p, self.budget if kind == "sound" else p.numel(), num_samples, generator)
+        for k, flips in enumerate(draws, start=1):
+            if kind == "sound" or int(flips.sum()) <= self.budget:
+                yield f"sample {k}", flips
 
     def changes(self, flips: Tensor) -> tuple[Tensor, Tensor]:
         """Positions of the removed edges, and the added edges ``(2, m)``, of a discrete choice of candidates."""

@@ -50,9 +50,11 @@ class RelaxedGraph:
         graph.x, graph.edge_index, graph.edge_weight = x, self.edge_index, presence
         return graph
 
-    def candidates(self, num_samples: int, generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-        """Discrete choices of edges by name."""
-        return iter(()) if self.flips is None else self.flips.discrete(num_samples, generator)
+    def candidates(
+        self, num_samples: int, generator: torch.Generator, kind: str = "sound"
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Discrete choices of edges by name, one of the kinds of :data:`graphmend.graph.edge_flips.CANDIDATES`."""
+        return iter(()) if self.flips is None else self.flips.discrete(num_samples, generator, kind)
 
     def changes(self, flips: Tensor | None) -> tuple[Tensor, Tensor]:
         """Positions of the edges that go, and the edges that come."""

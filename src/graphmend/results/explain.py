@@ -19,10 +19,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation as PyGExplanation
 
-from graphmend.errors import optional_module, require, shown
-from graphmend.files.files import write_atomically
+from graphmend.errors import require, shown
 from graphmend.graph.edits import with_edge_changes
 from graphmend.outputs import probabilities
+from graphmend.results import style
 from graphmend.results.tables import html_table, text_lines
 
 if TYPE_CHECKING:
@@ -148,25 +148,28 @@ class Explanation:
         Args:
             path: Where to save it, if anywhere; the ending decides on the format.
         """
-        install = "install it with: pip install 'graphmend[plot]'"
-        height = 1.4 + 0.35 * max(1, len(self.parts))
-        figure = optional_module("matplotlib.figure", "a plot", install).Figure(
-            figsize=(8, height), dpi=110, layout="constrained"
-        )
-        axes = figure.subplots()
-        labels, effects = [part.label for part in self.parts], [part.effect for part in self.parts]
-        colours = ["#4477aa" if effect >= 0 else "#ee6677" for effect in effects]
-        bars = axes.barh(range(len(labels)), effects, color=colours)
-        axes.bar_label(bars, [f"{effect:+.2f}" for effect in effects], padding=3)
-        axes.set_yticks(range(len(labels)), labels)
-        axes.invert_yaxis()
-        axes.axvline(0, color="#333333", linewidth=0.8)
-        axes.margins(x=0.15)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.set_xlabel("effect on the log-odds of the class after")
-        axes.set_title(self._title, loc="left", fontsize=10)
+        figure = style.figure(8, 1.9 + 0.36 * max(1, len(self.parts)))
         if path is not None:
-            write_atomically(path, lambda temporary: figure.savefig(temporary, format=Path(path).suffix[1:] or "png"))
+            style.form_of(figure, path)
+        axes = figure.subplots()
+        places, effects = range(len(self.parts)), [part.effect for part in self.parts]
+        bars = axes.barh(places, effects, color=[style.GOOD if effect >= 0 else style.BAD for effect in effects])
+        axes.bar_label(bars, [f"{effect:+.2f}" for effect in effects], padding=4, fontsize=9, color=style.INK)
+        axes.set_yticks(places, [part.label for part in self.parts])
+        axes.invert_yaxis()
+        axes.axvline(0, color=style.INK, linewidth=0.8)
+        axes.margins(x=0.15)
+        axes.set_xticks([])
+        style.heading(
+            figure,
+            self._title,
+            f"Each part was taken back alone: effects on the log-odds of class {self.after}, {self.margin:+.2f} in all",
+        )
+        style.dress(figure)
+        axes.spines[["left", "bottom"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        if path is not None:
+            style.save(figure, path)
         return figure
 
 

@@ -6,6 +6,7 @@ Nothing of matplotlib's global state is read or changed: a figure is made, drawn
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,10 @@ OTHERS = "#d9d9d9"
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#e3e6ea"
 BEFORE, AFTER = "#717581", "#3f90da"
 GOOD, BAD = "#3f90da", "#bd1f01"
+NEAR = 0.05  # of a panel, within which two numbers would cover each other
 DENSE = 1500  # points of one kind above which their density is drawn
 _INSTALL = "install it with: pip install 'graphmend[plot]'"
-_FONT = ["DejaVu Sans"]
+_MIDDLE = {"ha": "center", "va": "center"}
 _EM = 0.55  # mean width of a character, in units of the font's size
 """How wide a letter is on average."""
 
@@ -118,6 +120,35 @@ def dress(made: Any) -> None:
             legend.set_frame_on(False)
             for text in legend.get_texts():
                 text.set(color=INK, fontsize=8.5)
+
+
+def density(axes: Any, places: Array) -> None:
+    """How thick points lie where there are too many to draw each: darker hexagons hold more of them."""
+    axes.hexbin(*places.T, gridsize=45, bins="log", cmap="Blues", mincnt=1, linewidths=0)
+
+
+def labels(axes: Any, places: Array, groups: Array) -> None:
+    """The number of each class where its points are, as far as the numbers do not cover each other."""
+    effects = optional_module("matplotlib.patheffects", "a plot", _INSTALL)
+    halo = [effects.withStroke(linewidth=2.5, foreground="white")]
+    size = np.ptp(places, axis=0) + 1e-12
+    taken: list[Array] = []
+    for number in np.unique(groups)[:CLASSES]:
+        place = np.median(places[groups == number], axis=0)
+        if all(np.abs((place - other) / size).max() > NEAR for other in taken):
+            taken.append(place)
+            axes.text(*place, str(number), fontsize=12, fontweight="bold", color=INK, path_effects=halo, **_MIDDLE)
+
+
+def legend(made: Any, axes: Any, groups: Iterable[int], name: str, ring: str = "") -> None:
+    """What colours and rings stand for, below all panels."""
+    present = sorted(set(groups))
+    kinds = [(f"{name} {number}", {"color": class_colour(number)}) for number in present if number < CLASSES]
+    kinds += [("others", {"color": OTHERS})] if len(kinds) < len(present) else []
+    kinds += [(ring, {"facecolors": "none", "edgecolors": INK})] if ring else []
+    marks = [axes.scatter([], [], s=30, **look) for _, look in kinds]
+    texts = [text for text, _ in kinds]
+    made.legend(marks, texts, loc="outside lower center", ncols=6, frameon=False, fontsize=9, labelcolor=INK)
 
 
 def points(axes: Any, places: Array, colours: list[str], **more: Any) -> None:

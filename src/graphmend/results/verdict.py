@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,6 +48,14 @@ class Evidence:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value:.3g} ({self._word}: {self._wanted})"
+
+    @property
+    def place(self) -> float:
+        """Where the number stands on a scale from 0 to 1 that has the limit in its middle."""
+        size = abs(self.value) + abs(self.threshold)
+        if not math.isfinite(size) or size == 0:
+            return 0.5 if self.value == self.threshold or math.isnan(size) else float(self.value > self.threshold)
+        return 0.5 + 0.5 * max(-1.0, min(1.0, (self.value - self.threshold) / size))
 
     @property
     def cells(self) -> tuple[str, str, str, str]:

@@ -10,7 +10,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.data import Data
 
-from graphmend import Adaptation, Gate, Limits, card
+from graphmend import Adaptation, Gate, GraphMendError, Limits, card
 from graphmend.results.verdict import Verdict
 from support.gate_cases import (
     ATTACKED,
@@ -229,11 +229,16 @@ def test_degenerate_graphs_are_left_alone(name: str, with_card: bool, what: str)
     json.dumps(result.summary(), allow_nan=False)
 
 
-@pytest.mark.parametrize("what", list(SICK)[1:])
+@pytest.mark.parametrize("what", ["two nodes", "constant features"])
 def test_a_card_of_a_degenerate_graph_leaves_that_graph_alone(what: str) -> None:
     data, model = SICK[what](planted()), trained("gcn")
     result = Gate()(model, data, card=card(model, data, task="classes"))
     assert_left_alone(result, "gcn", data)
+
+
+def test_a_graph_without_any_features_has_no_card() -> None:
+    with pytest.raises(GraphMendError, match=r"the node features do not vary: .* check x"):
+        card(trained("gcn"), SICK["no features at all"](planted()), task="classes")
 
 
 @pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT", "GIN"])

@@ -19,7 +19,6 @@ from support.zoo import graphs, nodes, others
 __all__ = ["SPECIMENS", "Specimen"]
 
 EPOCHS = 25
-TASKS = "one row per graph: say with `task=` what it is"
 
 
 def whole(model: nn.Module, data: Any) -> Any:
@@ -56,6 +55,7 @@ class Specimen:
         call: How a script calls it.
         output: Which part of what it returns has a row of scores per node.
         edges: Whether its edges can be learned.
+        task: What its rows are, where the card has to be told.
         is_fixed: Whether it knows only the graph it was trained on.
         node_type: The nodes that are predicted, where there are several kinds.
         refused: Why it cannot be mended for, for a reader; a sentence has to say so.
@@ -66,6 +66,7 @@ class Specimen:
     call: Callable[[nn.Module, Any], Any] = x_edges
     output: str | int | None = None
     edges: bool = True
+    task: str | None = None
     is_fixed: bool = False
     node_type: str | None = None
     refused: str | None = None
@@ -90,10 +91,24 @@ class Specimen:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02, weight_decay=5e-4)
         for _ in range(EPOCHS):
             optimizer.zero_grad()
-            nodes = self.nodes(data)
-            F.cross_entropy(self.logits(model, data)[nodes.train_mask], nodes.y[nodes.train_mask]).backward()
+            self.loss(model, data).backward()
             optimizer.step()
         return model.eval()
+
+    def loss(self, model: nn.Module, data: Any) -> Tensor:
+        """What is minimised in training."""
+        if self.task == "embedding":
+            return model.loss(*self.call(model, data))
+        out = self.logits(model, data)
+        if self.task is None:
+            nodes = self.nodes(data)
+            return F.cross_entropy(out[nodes.train_mask], nodes.y[nodes.train_mask])
+        pieces = torch.arange(len(out))
+        if self.task == "numbers":
+            return F.mse_loss(out.reshape(-1), pieces / len(out))
+        if out.size(1) == 1:
+            return F.binary_cross_entropy_with_logits(out.reshape(-1), (pieces % 2).to(out))
+        return F.cross_entropy(out, pieces % CLASSES)
 
     def broken(self, data: Any) -> Any:
         """A copy of a graph in which every sixth row is large noise."""
@@ -149,7 +164,7 @@ _EDGE_ATTR = {"graph": graphs.edge_attr, "call": with_("x", "edge_index", "edge_
 _EDGE_TYPE = {"graph": graphs.edge_type, "call": with_("x", "edge_index", "edge_type")}
 _BATCH: dict[str, Any] = {"graph": graphs.one_batch, "call": with_("x", "edge_index", "batch")}
 _HETERO: dict[str, Any] = {"graph": others.two_kinds, "call": by_kind, "edges": False, "node_type": "paper"}
-_PIECES: dict[str, Any] = {"graph": graphs.pieces, "call": with_("x", "edge_index", "batch"), "refused": TASKS}
+_PIECES: dict[str, Any] = {"graph": graphs.pieces, "call": with_("x", "edge_index", "batch")}
 
 SPECIMENS: dict[str, Specimen] = {
     # node classification
@@ -222,6 +237,22 @@ SPECIMENS: dict[str, Specimen] = {
     "DGCNN, neighbours found inside": Specimen(nodes.DynamicEdges, graphs.positions, whole),
     "MLP": Specimen(others.MLP, call=with_("x"), edges=False),
     "Signed network": Specimen(nodes.Signed, graphs.two_signs, with_("x", "edge_index", "neg_edge_index"), edges=False),
+    "Deep Graph Infomax": Specimen(others.infomax, output=0, task="embedding"),
+    # one row per graph
+    "GIN on molecules": Specimen(others.MoleculeGIN, **_PIECES, task="classes"),
+    "Top-k pooling": Specimen(others.TopK, graphs.pieces, whole, task="classes"),
+    "SAG pooling": Specimen(lambda: others.TopK(pyg.SAGPooling), graphs.pieces, whole, task="classes"),
+    "SEAL with sort pooling": Specimen(others.SEAL, **_PIECES, task="classes"),
+    "Message passing on molecules, Set2Set": Specimen(
+        others.MoleculeMPNN, graphs.pieces_with_attr, whole, edges=False, task="numbers"
+    ),
+    "AttentiveFP": Specimen(
+        lambda: pyg.AttentiveFP(IN, 16, 1, graphs.EDGE_DIM, 2, 2),
+        graphs.pieces_with_attr,
+        with_("x", "edge_index", "edge_attr", "batch"),
+        edges=False,
+        task="numbers",
+    ),
     # several kinds of nodes
     "HGT": Specimen(lambda: others.HGT(others.two_kinds(planted(0))), **_HETERO),
     "GraphSAGE through `to_hetero`": Specimen(lambda: others.converted(others.two_kinds(planted(0))), **_HETERO),
@@ -247,20 +278,6 @@ SPECIMENS: dict[str, Specimen] = {
     "LightGCN": Specimen(lambda: pyg.LightGCN(N, 16, 2), refused="it reads no features"),
     "Node2Vec": Specimen(others.WalkEmbedding, refused="it reads no graph"),
     "TGN memory": Specimen(others.Memory, graphs.node_ids, refused="it reads no graph"),
-    "Deep Graph Infomax": Specimen(others.infomax, refused="its output is an embedding"),
-    "GIN on molecules": Specimen(others.MoleculeGIN, **_PIECES),
-    "Top-k pooling": Specimen(others.TopK, graphs.pieces, whole, refused=TASKS),
-    "SAG pooling": Specimen(lambda: others.TopK(pyg.SAGPooling), graphs.pieces, whole, refused=TASKS),
     "DiffPool": Specimen(others.DiffPool, refused="it works on dense matrices"),
-    "Message passing on molecules, Set2Set": Specimen(
-        others.MoleculeMPNN, graphs.pieces_with_attr, whole, refused=TASKS
-    ),
-    "AttentiveFP": Specimen(
-        lambda: pyg.AttentiveFP(IN, 16, 1, graphs.EDGE_DIM, 2, 2),
-        graphs.pieces_with_attr,
-        with_("x", "edge_index", "edge_attr", "batch"),
-        refused=TASKS,
-    ),
-    "SEAL with sort pooling": Specimen(others.SEAL, **_PIECES),
     "ShaDow": Specimen(others.ShaDow, graphs.one_batch, refused="one row per root, which is no attribute of the graph"),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from support.zoo.specimens import SPECIMENS, Specimen
+from support.zoo.specimens import SPECIMENS
 
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 MENDED, REFUSED = "mended", "refused"
@@ -18,7 +18,10 @@ def rows(kind: str) -> list[list[str]]:
     """The cells of a table."""
     chosen = {name: s for name, s in SPECIMENS.items() if (s.refused is None) == (kind == MENDED)}
     if kind == MENDED:
-        return [[name, signature(s.trained), _output(s), "yes" if s.edges else "no"] for name, s in chosen.items()]
+        return [
+            [name, signature(s.trained), _given(s.output), _given(s.task), "yes" if s.edges else "no"]
+            for name, s in chosen.items()
+        ]
     return [[name, signature(s.trained), str(s.refused)] for name, s in chosen.items()]
 
 
@@ -34,14 +37,14 @@ def signature(model: nn.Module) -> str:
     return f"`{' '.join(filter(None, names))}`" if parameters else "nothing"
 
 
-def _output(specimen: Specimen) -> str:
-    return "" if specimen.output is None else f"`{specimen.output!r}`"
+def _given(option: str | int | None) -> str:
+    return "" if option is None else f"`{option!r}`"
 
 
 def rendered(page: str) -> str:
     """The page with its tables and numbers as they are now."""
     headings = {
-        MENDED: ["model", "`forward` takes", "`output=`", "edges, too"],
+        MENDED: ["model", "`forward` takes", "`output=`", "`task=`", "edges, too"],
         REFUSED: ["model", "`forward` takes", "why"],
     }
     for kind, heading in headings.items():

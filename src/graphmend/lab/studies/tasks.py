@@ -162,20 +162,12 @@ STUDIES = {"link prediction, cora": links, "classes of graphs, digits": graphs, 
 KEY = {"link prediction, cora": "roc_auc", "classes of graphs, digits": "accuracy", "regression, diabetes": "mae"}
 
 
-def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=5)
-    args = parser.parse_args()
-    found: list[dict[str, Any]] = []
-    for name, study in STUDIES.items():
-        for seed in range(args.seeds):
-            found += [{"study": name, "fault": fault, "seed": seed, **row} for fault, row in study(seed).items()]
-    means: list[dict[str, Any]] = []
+def _means(found: list[Row]) -> list[Row]:
+    """One line per study and fault: means and standard deviations over the seeds."""
+    means: list[Row] = []
     for name, fault in dict.fromkeys((row["study"], row["fault"]) for row in found):
         rows, key = [row for row in found if (row["study"], row["fault"]) == (name, fault)], KEY[name]
-        line: dict[str, Any] = {"study": name, "fault": fault, "measure": key}
+        line: Row = {"study": name, "fault": fault, "measure": key}
         for what, graph, when in (
             ("clean", "clean", "before"),
             ("clean, mended", "clean", "after"),
@@ -187,9 +179,23 @@ def main() -> None:
         line["left alone when clean"] = sum(row["clean"]["decision"] == "left alone" for row in rows)
         line["applied when harmed"] = sum(row["harmed"]["decision"] != "left alone" for row in rows)
         means.append(line)
-        print(line, flush=True)
-    report = {"means": means, "runs": found, "provenance": provenance("cpu", seeds=args.seeds)}
-    write_text(args.out, json.dumps(report, indent=1) + "\n")
+    return means
+
+
+def main() -> None:
+    """Measure, write after each seed, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
+    origin = provenance("cpu", seeds=args.seeds)  # before the file itself changes the tree
+    found: list[Row] = []
+    for seed in range(args.seeds):
+        for name, study in STUDIES.items():
+            found += [{"study": name, "fault": fault, "seed": seed, **row} for fault, row in study(seed).items()]
+        report = {"means": _means(found), "runs": found, "provenance": origin}
+        write_text(args.out, json.dumps(report, indent=1) + "\n")
+        print(f"seed {seed}: {json.dumps(report['means'])}", flush=True)
 
 
 if __name__ == "__main__":

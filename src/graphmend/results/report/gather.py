@@ -111,13 +111,8 @@ def _scores(result: Adaptation, task: Task, compared: Comparison, y: Any, mask: 
 
 def gauges_of(verdict: Verdict | None) -> tuple[Gauge, ...]:
     """What a gate looked for, in order."""
-    made = []
-    for item in () if verdict is None else verdict.evidence:
-        name, value, limit, word = item.cells
-        size = abs(item.value) + abs(item.threshold)
-        place = 0.5 + 0.5 * (item.value - item.threshold) / size if np.isfinite(size) and size > 0 else 0.5
-        made.append(Gauge(name, value, limit, word, item.holds, item.above, round(min(1.0, max(0.0, place)), 4)))
-    return tuple(made)
+    evidence = () if verdict is None else verdict.evidence
+    return tuple(Gauge(*item.cells, item.holds, item.above, round(item.place, 4)) for item in evidence)
 
 
 def predictions_of(before: Tensor, after: Tensor) -> Predictions:
