@@ -75,8 +75,8 @@ def card(
     from graphmend.cli.card_files import card_beside, card_facts
     from graphmend.cli.models import device_of, for_model, load_any_model
     from graphmend.files.files import check_target
-    from graphmend.files.graph_files import load_graph
     from graphmend.files.provenance import provenance
+    from graphmend.shards.folder import read_graph
 
     log_to_stderr(quiet, verbose)
     where = device_of(device)
@@ -91,7 +91,7 @@ def card(
     if dataset is not None:
         graphs = lab("data").load(dataset, seed=seed, data_dir=data_dir).train
     else:
-        graphs = [load_graph(path, missing_allowed=False) for path in graph or []]
+        graphs = [read_graph(path, missing_allowed=False) for path in graph or []]
     complete = [for_model(data, net, where) for data in graphs]
     made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output), task=task)
     made.save(target)

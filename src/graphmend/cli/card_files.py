@@ -17,7 +17,7 @@ from graphmend.cards import card as make_card
 from graphmend.cli.models import for_model
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import digest
-from graphmend.files.graph_files import load_graph
+from graphmend.shards.folder import read_graph
 
 SUFFIX = ".card.safetensors"
 
@@ -63,7 +63,7 @@ def card_of_graphs(
     task: str | None,
 ) -> SourceCard:
     """A card made from the graphs a model was trained on."""
-    complete = (load_graph(path, missing_allowed=False) for path in graphs)
+    complete = (read_graph(path, missing_allowed=False) for path in graphs)
     graphs_of = [for_model(data, net, device) for data in complete]
     return make_card(net, graphs_of, embedding=embedding, output=output, task=task)
 

@@ -17,13 +17,14 @@ from graphmend.cli.lab import lab
 from graphmend.cli.models import device_of
 from graphmend.errors import listed
 from graphmend.files.files import escaped, read_safetensors
-from graphmend.files.graph_files import load_graph
 from graphmend.files.provenance import device_name, provenance
 from graphmend.graph.checks import is_finite
+from graphmend.graph.mapped import MappedGraph
 from graphmend.graph.stores import edge_name, node_count
 from graphmend.hetero import HeteroCard, read_any_patch
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
+from graphmend.shards.folder import read_graph
 
 ENTRIES = 50  # of a header that are shown
 
@@ -80,7 +81,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _graph(path: Path) -> dict[str, Any]:
-    data: Any = load_graph(path)
+    data: Any = read_graph(path)
     if isinstance(data, HeteroData):
         return _heterogeneous(data)
     nodes, y = data.x.size(0), data.get("y")
@@ -89,7 +90,7 @@ def _graph(path: Path) -> dict[str, Any]:
         "nodes": nodes,
         "features": data.x.size(1),
         "edges": data.edge_index.size(1),
-        "undirected": is_undirected(data.edge_index, num_nodes=nodes),
+        "undirected": _is_undirected(data),
         "self-loops": int((data.edge_index[0] == data.edge_index[1]).sum()),
         "isolated nodes": contains_isolated_nodes(data.edge_index, num_nodes=nodes),
         "x": f"{data.x.dtype}, {_range(data.x)}",
@@ -116,6 +117,11 @@ def _heterogeneous(data: HeteroData) -> dict[str, Any]:
     for edge_type in data.edge_types:
         facts[edge_name(edge_type)] = f"{data[edge_type].edge_index.size(1)} edges"
     return facts
+
+
+def _is_undirected(data: Any) -> bool:
+    known = isinstance(data, MappedGraph)
+    return bool(data.is_symmetric if known else is_undirected(data.edge_index, num_nodes=data.x.size(0)))
 
 
 def _range(x: Tensor) -> str:

@@ -39,7 +39,7 @@ from graphmend.cli.settings import LOSS, settings, values_for
 from graphmend.errors import GraphMendError, choose, require
 from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
 from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
-from graphmend.files.graph_files import load_graph, save_graph
+from graphmend.files.graph_files import save_graph
 from graphmend.files.hetero_graphs import is_hetero_file
 from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
@@ -48,6 +48,7 @@ from graphmend.graph.limits import Limits
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
+from graphmend.shards.folder import read_graph
 from graphmend.surrogates import Supervised, Surrogate, surrogate_class
 from graphmend.transforms import view_of
 from graphmend.version import __version__
@@ -413,7 +414,7 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
 
 def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[str, Any]) -> Job:
     """A graph that fits the model, the card and the limits."""
-    original = load_graph(path)
+    original = read_graph(path)
     _check_missing(original.x, request.adapter, path)
     data = for_model(original, net, device_of(request.device))
     card.check(net, data)

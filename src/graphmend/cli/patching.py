@@ -65,15 +65,16 @@ def revert(
 def _change(patch_file: Path, graph: Path, out: Path | None, done: str, as_json: bool, quiet: bool) -> None:
     log_to_stderr(quiet)
     from graphmend.files.files import check_target
-    from graphmend.files.graph_files import FORMATS, load_graph, save_graph
+    from graphmend.files.graph_files import FORMATS, save_graph
     from graphmend.hetero import fingerprint_of_any, read_any_patch
+    from graphmend.shards.folder import read_graph
 
-    target = graph.parent / f"{graph.stem}.{done}{graph.suffix}" if out is None else out
+    target = graph.parent / f"{graph.stem}.{done}{'.npz' if graph.is_dir() else graph.suffix}" if out is None else out
     choose("ending of a graph file", target.suffix.lower(), FORMATS)
     require(out is not None or not target.exists(), f"{target} is there already; choose a name with --out")
     check_no_clash([target], [patch_file, graph])
     check_target(target)
-    patch, data = read_any_patch(patch_file), load_graph(graph)
+    patch, data = read_any_patch(patch_file), read_graph(graph)
     changed = patch.apply(data) if done == "mended" else patch.revert(data)
     save_graph(target, changed)
     if as_json:

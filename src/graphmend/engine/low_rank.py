@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmend.engine.linear_maps import LinearMaps
-from graphmend.engine.shared_features import SharedFeatures
+from graphmend.engine.shared_features import SharedFeatures, as_tensor
 
-__all__ = ["Leaves", "changed_features"]
+__all__ = ["Leaves", "changed_features", "rows_of"]
 
 
 class _LowRankMaps(LinearMaps):
@@ -95,3 +95,11 @@ class Leaves(_LowRankMaps):
 def changed_features(base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> SharedFeatures:
     """Features for a model: those of ``base``, or those plus ``left @ right``."""
     return SharedFeatures.of(base if left is None or right is None else _LowRankMaps(base, left, right))
+
+
+def rows_of(x: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of features, written out; of a change of low rank, no others are."""
+    maps = x.maps if isinstance(x, SharedFeatures) else None
+    if not isinstance(maps, _LowRankMaps) or maps.is_written_out or maps.left is None or maps.right is None:
+        return as_tensor(x)[rows]
+    return torch.addmm(maps.base.x[rows], maps.left[rows], maps.right)

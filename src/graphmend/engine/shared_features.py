@@ -92,6 +92,11 @@ class SharedFeatures(Tensor):
         return func(*args, **kwargs)
 
     @property
+    def maps(self) -> LinearMaps | None:
+        """The linear maps of the features, if these are all rows in their own order."""
+        return self._maps if self._is_whole else None
+
+    @property
     def _is_whole(self) -> bool:
         return len(self._views) == 1 and self._views[0].is_whole
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["edge_keys", "node_keys", "row_keys", "typical_size"]
+__all__ = ["edge_keys", "mixed", "node_keys", "row_keys", "typical_size"]
 
 STEPS = 2**20  # of the size of a typical row, by which rows are told apart
 ROUNDS = 2  # how far, in hops, a node's key looks
@@ -31,7 +31,7 @@ def row_keys(x: Tensor, unit: Tensor | None = None) -> Tensor:
     factors = factors.to(x.device)
     unit = typical_size(x) if unit is None else unit
     blocks = torch.split(x.detach(), max(1, _BLOCK // max(1, x.size(1))))
-    return _mixed(torch.cat([(_in_steps(block, unit) * factors).sum(1) for block in blocks]))
+    return mixed(torch.cat([(_in_steps(block, unit) * factors).sum(1) for block in blocks]))
 
 
 def typical_size(*features: Tensor) -> Tensor:
@@ -53,19 +53,19 @@ def node_keys(x: Tensor, edge_index: Tensor, unit: Tensor | None = None) -> Tens
     source, target = edge_index
     for _ in range(ROUNDS):
         around = torch.zeros_like(keys)
-        around.index_add_(0, target, _mixed(keys * _FACTORS[0]).index_select(0, source))
-        around.index_add_(0, source, _mixed(keys * _FACTORS[1]).index_select(0, target))
-        keys = _mixed(keys * _FACTORS[2] + around)
+        around.index_add_(0, target, mixed(keys * _FACTORS[0]).index_select(0, source))
+        around.index_add_(0, source, mixed(keys * _FACTORS[1]).index_select(0, target))
+        keys = mixed(keys * _FACTORS[2] + around)
     return keys
 
 
 def edge_keys(keys: Tensor, edge_index: Tensor) -> Tensor:
     """A number for each edge from the keys of its ends, the same in both directions."""
     source, target = (keys.index_select(0, end) for end in edge_index)
-    return _mixed(source + target)
+    return mixed(source + target)
 
 
-def _mixed(keys: Tensor) -> Tensor:
+def mixed(keys: Tensor) -> Tensor:
     """Numbers whose every bit depends on every bit of the given ones (the finaliser of SplitMix64)."""
     for shift, factor in zip((30, 27, 31), _FACTORS, strict=True):
         keys = (keys ^ ((keys >> shift) & ((1 << (64 - shift)) - 1))) * factor

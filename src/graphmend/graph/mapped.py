@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmend.errors import require
+from graphmend.graph.canonical import mixed
 
 __all__ = ["MappedGraph"]
+
+_BLOCK = 4_000_000  # edges at a time
+_FACTOR = 2654435761  # a prime
 
 
 class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types are not looked at
@@ -43,20 +46,32 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether every edge of the folder is there in both directions."""
-        return bool(self.__dict__.get("_symmetric", False))
+        """Whether every edge is there in both directions."""
+        self.offsets()
+        if self.__dict__.get("_symmetric") is None:
+            self.__dict__["_symmetric"] = _same_both_ways(self.edge_index)
+        return bool(self.__dict__["_symmetric"])
 
-    def offsets(self) -> Tensor:
-        """Where the edges of each target begin in ``edge_index``, and where the last ones end."""
-        offsets: Tensor | None = self.__dict__.get("_offsets")
-        if offsets is None or self.__dict__.get("_edges") != _place(self.edge_index):
-            target = self.edge_index[1]
-            is_sorted = not bool((target[1:] < target[:-1]).any())
-            require(is_sorted, "the edges of a mapped graph are no longer sorted by target; pack the graph again")
-            numbers = torch.arange(self.x.size(0) + 1)
-            offsets = torch.searchsorted(target.contiguous(), numbers)
-            self.__dict__.update(_offsets=offsets, _edges=_place(self.edge_index))
-        return offsets
+    def offsets(self) -> Tensor | None:
+        """Where the edges of each target begin in ``edge_index``, and where the last ones end.
+
+        ``None`` if the edges, which may have been changed since, are not sorted by target.
+        """
+        if self.__dict__.get("_edges") != _place(self.edge_index):
+            target, offsets = self.edge_index[1].contiguous(), None
+            if not bool((target[1:] < target[:-1]).any()):
+                offsets = torch.searchsorted(target, torch.arange(self.x.size(0) + 1))
+            self.__dict__.update(_offsets=offsets, _edges=_place(self.edge_index), _symmetric=None)
+        return self.__dict__["_offsets"]  # type: ignore[no-any-return]
+
+
+def _same_both_ways(edge_index: Tensor) -> bool:
+    """Whether the edges turned round are the same, by two sums of numbers made of their ends."""
+    total = 0
+    for source, target in zip(*(torch.split(end, _BLOCK) for end in edge_index), strict=True):
+        forth, back = source * _FACTOR + target, target * _FACTOR + source
+        total += int((mixed(forth) - mixed(back)).sum())
+    return total % 2**64 == 0
 
 
 def _place(edge_index: Tensor) -> tuple[int, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -27,6 +28,7 @@ from graphmend.errors import UnsupportedLayerError, listed, one_of, require, see
 from graphmend.graph.checks import check_structure
 from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import canonical, with_more_edges
+from graphmend.graph.mapped import MappedGraph
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
 from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly
@@ -36,6 +38,7 @@ from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
+from graphmend.model.sharded import Part, Sharding, put_together
 from graphmend.model.wiring import Taps, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
@@ -150,12 +153,18 @@ class FrozenGNN:
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits. ``edge_weight`` is the presence of each edge, on top of the weight the graph itself gives it."""
         forward = self._caller()
+        parts = self._parts(x, edge_index, edge_weight)
+        if parts is not None:
+            return self._in_shards(parts, lambda part: self(part.x, part.edge_index))
         with failures_named(self.module, self._data):
             return self._scores(self._ready(forward, x, edge_index, edge_weight)())
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation Z, one row per node."""
         forward, source = self._caller(), self._probe.embedding()
+        parts = self._parts(x, edge_index, edge_weight)
+        if parts is not None:
+            return self._in_shards(parts, lambda part: self.embed(part.x, part.edge_index))
         with failures_named(self.module, self._data):
             if isinstance(source, Tap):
                 return source(self.module, self._ready(forward, x, edge_index, edge_weight))
@@ -165,6 +174,9 @@ class FrozenGNN:
     def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The output of the first layer before any normalisation or activation, one row per node."""
         forward, source = self._caller(), self._probe.first_layer()
+        parts = self._parts(x, edge_index, edge_weight)
+        if parts is not None:
+            return self._in_shards(parts, lambda part: self.first_layer(part.x, part.edge_index))
         with failures_named(self.module, self._data):
             return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
 
@@ -180,9 +192,34 @@ class FrozenGNN:
         together = [first] if z_tap is None else [first, z_tap]
         x = data.x if x is None else x
         with failures_named(self.module, data), self.on(data, weights_count=self.weights_count):
+            parts = self._parts(x, data.edge_index, None)
+            if parts is not None:
+                return Observation(*put_together(parts, x.size(0), self.observe))
             run = self._ready(forward, x, data.edge_index, None)
             logits, (shown, *z) = tapped(self.module, together, run)
             return Observation(shown, z[0] if z else self.embed(x, data.edge_index), self._scores(logits))
+
+    def _parts(self, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Iterator[Part] | None:
+        """The shards of a mapped graph that is too large for one run; ``None`` for all others."""
+        data = self._data
+        if presence is not None or not isinstance(data, MappedGraph) or edge_index.shape != data.edge_index.shape:
+            return None
+        if self._presence is not None:
+            data = copy.copy(data)
+            data.edge_weight = self._presence
+        return self._sharding.parts(data, x)
+
+    def _in_shards(self, parts: Iterator[Part], run: Callable[[Data], Tensor]) -> Tensor:
+        def on_part(part: Data) -> tuple[Tensor]:
+            with self.on(part, weights_count=counts):
+                return (run(part),)
+
+        counts = self.weights_count
+        return put_together(parts, self._data.x.size(0), on_part)[0]
+
+    @functools.cached_property
+    def _sharding(self) -> Sharding:
+        return Sharding(self.module, self.width, self._seed, self._wiring.leave_out, self.output)
 
     @property
     def taps(self) -> Taps:

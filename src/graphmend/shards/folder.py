@@ -21,15 +21,17 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, require, whole_number
 from graphmend.files.array_graphs import TYPES
 from graphmend.files.files import Array, check_folder, first_line, path_of, read_json, within, write_text
+from graphmend.files.graph_files import load_graph
+from graphmend.graph.checks import check_graph
 from graphmend.graph.mapped import MappedGraph
 
 __all__ = [
     "NOTE",
     "checksum",
     "create_array",
-    "is_graph_folder",
     "open_array",
     "open_graph",
+    "read_graph",
     "write_note",
 ]
 
@@ -38,9 +40,16 @@ NOTE = "graph.json"
 _CHUNK = 1 << 24  # bytes of a file that are read at a time
 
 
-def is_graph_folder(path: Any) -> bool:
-    """Whether a path leads to a folder with a graph, or to one that was meant to be."""
-    return isinstance(path, str | os.PathLike) and Path(path).is_dir()
+def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
+    """A graph from a file, read, or from a graph folder, mapped; checked."""
+    if not path_of(path).is_dir():
+        return load_graph(path, missing_allowed=missing_allowed)
+    data = open_graph(path)
+    try:
+        check_graph(data, missing_allowed=missing_allowed)
+    except GraphMendError as error:
+        raise GraphMendError(f"{path}: {error}") from error
+    return data
 
 
 def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = None) -> MappedGraph:
