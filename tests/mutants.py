@@ -297,6 +297,7 @@ def main() -> int:
     parser.add_argument("--baseline", type=Path, help="JSON with the tests without a fault; read if it is there")
     options = parser.parse_args()
     start = time.perf_counter()
+    drawn = mutants(options.count, options.seed)  # before the copies, so that both are of the same source
     with tempfile.TemporaryDirectory(prefix="mutants") as name, ThreadPoolExecutor(options.jobs) as pool:
         trees = Trees(Path(name), options.jobs)
         files = baseline(trees, pool, options.baseline)
@@ -318,7 +319,7 @@ def main() -> int:
             return {"outcome": told, "difference": mutant.difference(), "seconds": seconds, "asked": asked}
 
         tried = list[dict[str, Any]]()
-        for future in as_completed([pool.submit(run, mutant) for mutant in mutants(options.count, options.seed)]):
+        for future in as_completed([pool.submit(run, mutant) for mutant in drawn]):
             tried.append(one := future.result())
             print(f"{len(tried)}: {one['outcome']} in {one['seconds']} s {one['difference']}", flush=True)
             counts = Counter(one["outcome"] for one in tried)
