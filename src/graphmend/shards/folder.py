@@ -70,7 +70,7 @@ def open_graph(
     folder = path_of(path).absolute()
     remedy = "pack the graph again"
     require(folder.is_dir(), f"there is no graph folder {folder}; make it with 'graphmend pack'")
-    left = folder.with_name(folder.name + ".partial")
+    left = folder.parent / f"{folder.name}.partial"
     hint = f"; {left} is unfinished, run 'graphmend pack' again to resume" if left.exists() else f"; {remedy}"
     require((folder / NOTE).is_file(), f"{folder} has no {NOTE}, so it is no complete graph folder{hint}")
     note = read_json(folder / NOTE)
