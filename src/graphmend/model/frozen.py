@@ -227,8 +227,8 @@ class FrozenGNN:
         with self.on(data, weights_count=weights_count):
             if name == "all":
                 return tuple(self.observe(data))
-            show = {"logits": self, "z": self.embed, "first": self.first_layer}[name]
-            return (show(data.x, data.edge_index),)
+            runs: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"z": self.embed, "first": self.first_layer}
+            return (runs.get(name, self)(data.x, data.edge_index),)
 
     @functools.cached_property
     def _sharding(self) -> Sharding:
