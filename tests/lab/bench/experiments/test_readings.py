@@ -20,14 +20,8 @@ def store(tmp_path: Path) -> Store:
 
 
 def write(store: Store, run: Run, result: dict[str, Any], memory: float = 1.0) -> None:
-    record = {
-        "status": "done",
-        "result": result,
-        "seconds": 1.0,
-        "peak_memory_gb": memory,
-        "provenance": {"device": "a device"},
-    }
-    store.write(run, record)
+    told = {"status": "done", "seconds": 1.0, "peak_memory_gb": memory, "provenance": {"device": "a device"}}
+    store.write(run, {**told, "result": result})
 
 
 def choice_of(name: str, **given: Any) -> Choice:
