@@ -31,10 +31,11 @@ SEED ?= 0
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(VENV)/bin/python -m fuzz.run --inputs $(INPUTS) --seed $(SEED)
 
-# Random small faults in the core, one at a time: do the tests of the room notice? About two minutes for each
+# Random small faults in the core, one at a time in each of JOBS copies of the tree: do the tests notice?
 COUNT ?= 60
+JOBS ?= 2
 mutants: $(READY)
-	$(VENV)/bin/python tests/mutants.py --count $(COUNT) --seed $(SEED)
+	$(VENV)/bin/python tests/mutants.py --count $(COUNT) --seed $(SEED) --jobs $(JOBS) --out mutants.json
 
 PYTHON_FILES := src tests benchmarks examples docs/conf.py docs/site
 lint: $(READY)

@@ -11,6 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from graphmend.files.array_graphs import TYPES
 from graphmend.files.files import Array, check_folder, first_line, path_of, read_json, within, write_text
 from graphmend.files.graph_files import load_graph
 from graphmend.graph.checks import check_graph
-from graphmend.graph.mapped import MappedGraph
+from graphmend.graph.mapped import MappedGraph, Mapper
 
 __all__ = [
     "NOTE",
@@ -52,7 +53,9 @@ def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
     return data
 
 
-def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = None) -> MappedGraph:
+def open_graph(
+    path: str | Path, *, verify: bool = True, shards: int | None = None, workers: Mapper | None = None
+) -> MappedGraph:
     """A graph folder, mapped into memory, for :func:`graphmend.card` and :func:`graphmend.mend`.
 
     The arrays are private: what is written into them never reaches the folder.
@@ -61,11 +64,13 @@ def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = No
         path: The folder, written by :func:`graphmend.shards.pack` or ``graphmend pack``.
         verify: Whether to compare the checksums, which reads every byte once; types and sizes are always compared.
         shards: In how many shards a model runs; the free memory decides when ``None``.
+        workers: Who works on the shards, such as :class:`graphmend.workers.local.Local`; this process when ``None``.
+            All of them have to see the folder.
     """
-    folder = path_of(path)
+    folder = path_of(path).absolute()
     remedy = "pack the graph again"
     require(folder.is_dir(), f"there is no graph folder {folder}; make it with 'graphmend pack'")
-    left = folder.with_name(folder.name + ".partial")
+    left = folder.parent / f"{folder.name}.partial"
     hint = f"; {left} is unfinished, run 'graphmend pack' again to resume" if left.exists() else f"; {remedy}"
     require((folder / NOTE).is_file(), f"{folder} has no {NOTE}, so it is no complete graph folder{hint}")
     note = read_json(folder / NOTE)
@@ -84,7 +89,14 @@ def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = No
     nodes, edges = data.x.size(0), data.edge_index.size(1)
     fits = offsets.numel() == nodes + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == edges
     require(fits, f"{folder}: offsets.npy does not fit {nodes} nodes and {edges} edges; {remedy}")
-    data.mapped_from(folder, offsets, symmetric=note.get("symmetric") is True, shards=number)
+    data.mapped_from(
+        folder,
+        offsets,
+        symmetric=note.get("symmetric") is True,
+        shards=number,
+        workers=workers,
+        opened=partial(open_graph, verify=False),
+    )
     return data
 
 
