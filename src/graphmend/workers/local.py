@@ -13,7 +13,6 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-import joblib
 import torch
 
 from graphmend.errors import GraphMendError, require
@@ -105,6 +104,8 @@ class Local:
         if self.jobs == 1:
             yield from map(function, items)
             return
+        import joblib  # when needed: on import it changes the environment
+
         parallel = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
         results = parallel(joblib.delayed(_attached)(os.getpid(), function, item) for item in items)
         try:
