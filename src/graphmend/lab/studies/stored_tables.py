@@ -16,9 +16,8 @@ from graphmend.files.files import write_atomically, write_text
 from graphmend.lab.bench.execute import with_needs
 from graphmend.lab.bench.experiments import EXPERIMENTS
 from graphmend.lab.bench.store import Store
-from graphmend.lab.studies.pages import DOCS
 
-RESULTS = DOCS / "results"
+DOCS = Path(__file__).parents[4] / "docs" / "results"
 ELSEWHERE = ("methods", "abnormal-methods")
 """Shown, with runs of their own, by ``docs/methods.md``."""
 
@@ -39,10 +38,10 @@ def main() -> None:
         table = experiment.drawn(experiment.choice, store)
         figure = experiment.pictured(experiment.choice, store)
         if table is not None:
-            write_text(RESULTS / "tables" / f"{name}.md", table.markdown())
+            write_text(DOCS / "tables" / f"{name}.md", table.markdown())
         if figure is not None:
-            write_atomically(RESULTS / "tables" / f"{name}.png", partial(figure.savefig, format="png", dpi=110))
-        packed = store.pack(RESULTS / "runs" / f"{name}.tar.xz", runs)
+            write_atomically(DOCS / "tables" / f"{name}.png", partial(figure.savefig, format="png", dpi=110))
+        packed = store.pack(DOCS / "runs" / f"{name}.tar.xz", runs)
         print(f"{name}: {packed} of {len(runs)} runs")
 
 
