@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import Failure, GraphMendError
 from graphmend.monitor import KINDS, Monitor
+from graphmend.monitor.betting import WARM_UP
 from graphmend.monitor.metrics import prometheus_text
-from graphmend.monitor.monitor import WARM_UP
 from graphmend.monitor.page import page
 from support.processes import run_python
 from support.streams import FAULTS, broken_rows, graph, model_and_card, moved_columns
