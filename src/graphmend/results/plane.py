@@ -17,22 +17,27 @@ __all__ = ["Groups", "Plane", "groups_of", "plane", "sampled"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+FAR = 4.0  # times the usual radius of the points after, beyond which points are drawn closer to the middle
+USUAL = 0.9  # of the points after lie within the usual radius
+
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Points before and after, in the two main directions (PCA) of both together.
+    """Points before and after, in the two main directions (PCA) of those after: broken rows would else choose the plane.
 
     Args:
         nodes: The nodes, ascending.
         before: Their places before, ``(nodes, 2)``.
         after: Their places after.
-        share: Which share of the variance of these nodes lies in the plane.
+        share: Which share of the variance of these nodes after lies in the plane.
+        is_bent: Whether some points lay so far out that all were drawn closer to the middle, the farther the more.
     """
 
     nodes: Array
     before: Array
     after: Array
     share: float
+    is_bent: bool = False
 
 
 class Groups(NamedTuple):
@@ -79,10 +84,27 @@ def plane(result: Adaptation, nodes: Array) -> Plane:
     is_same = patch.is_empty and result.model is rerun.model
     second = first if is_same else rerun.embedding_of(result.data, result.model, weights_count=weights_count)
     rows = torch.from_numpy(nodes).to(first.device)
-    z = np.concatenate([graph.flatten(1)[rows].double().cpu().numpy() for graph in (first, second)])
-    z = z - z.mean(0)
-    _, sizes, directions = np.linalg.svd(z.T @ z)  # the covariance is as small as Z is wide
-    points = z @ directions[:2].T
+    old, new = (graph.flatten(1)[rows].double().cpu().numpy() for graph in (first, second))
+    usual = new if np.ptp(new, axis=0).any() else old  # nodes that are all alike have no directions
+    usual = usual - usual.mean(0)
+    _, sizes, directions = np.linalg.svd(usual.T @ usual)  # the covariance is as small as Z is wide
+    points = (np.concatenate([old, new]) - new.mean(0)) @ directions[:2].T
     points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
     share = float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 1.0
-    return Plane(nodes, points[: len(nodes)], points[len(nodes) :], share)
+    points, is_bent = _bent(points, len(nodes))
+    return Plane(nodes, points[: len(nodes)], points[len(nodes) :], share, is_bent)
+
+
+def _bent(points: Array, nodes: int) -> tuple[Array, bool]:
+    r"""Points with the radius :math:`s\,\mathrm{asinh}(r / s)` instead of r, if some lie so far out that others melt together.
+
+    Args:
+        points: Points before, then those after, which lie around 0.
+        nodes: How many of each there are.
+    """
+    radius = np.linalg.norm(points, axis=1)
+    usual = float(np.quantile(radius[nodes:], USUAL)) if nodes else 0.0
+    if not usual > 0 or not radius.max() > FAR * usual:
+        return points, False
+    shrunk = usual * np.arcsinh(radius / usual) / np.maximum(radius, 1e-300)
+    return points * shrunk[:, None], True

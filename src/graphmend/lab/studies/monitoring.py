@@ -23,6 +23,7 @@ import argparse
 import copy
 import functools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -431,11 +432,15 @@ def main() -> None:
     """Measure what is not in the file yet, and write after each condition."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so many minutes")
     args = parser.parse_args()
+    end = time.monotonic() + 60 * args.minutes
     report = read_json(args.out) if args.out.exists() else {"provenance": provenance("cpu", seeds=STREAMS), "rows": {}}
     for name, measure in conditions():
         if name in report["rows"]:
             continue
+        if time.monotonic() > end:
+            break
         report["rows"][name] = measure()
         write_text(args.out, json.dumps(report, indent=1) + "\n")
         print(f"{name}: {json.dumps(report['rows'][name])}", flush=True)
