@@ -17,27 +17,28 @@ __all__ = ["Groups", "Plane", "groups_of", "plane", "sampled"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-FAR = 4.0  # times the usual radius of the points after, beyond which points are drawn closer to the middle
-USUAL = 0.9  # of the points after lie within the usual radius
+FAR = 3.0  # usual radii of the points after: where some point lies farther out, a circle is drawn
+USUAL = 0.98  # of the points after lie within the usual radius
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Points before and after, in the two main directions (PCA) of those after: broken rows would else choose the plane.
+    """Points before and after, in the two main directions (PCA) of those after: else broken rows would choose them.
 
     Args:
         nodes: The nodes, ascending.
         before: Their places before, ``(nodes, 2)``.
         after: Their places after.
         share: Which share of the variance of these nodes after lies in the plane.
-        is_bent: Whether some points lay so far out that all were drawn closer to the middle, the farther the more.
+        circle: The radius of the circle around 0 within which distances are true; outside it they are logarithmic.
+            ``None`` where all are true.
     """
 
     nodes: Array
     before: Array
     after: Array
     share: float
-    is_bent: bool = False
+    circle: float | None = None
 
 
 class Groups(NamedTuple):
@@ -91,20 +92,24 @@ def plane(result: Adaptation, nodes: Array) -> Plane:
     points = (np.concatenate([old, new]) - new.mean(0)) @ directions[:2].T
     points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
     share = float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 1.0
-    points, is_bent = _bent(points, len(nodes))
-    return Plane(nodes, points[: len(nodes)], points[len(nodes) :], share, is_bent)
+    circle = _shrink(points, len(nodes))
+    return Plane(nodes, points[: len(nodes)], points[len(nodes) :], share, circle)
 
 
-def _bent(points: Array, nodes: int) -> tuple[Array, bool]:
-    r"""Points with the radius :math:`s\,\mathrm{asinh}(r / s)` instead of r, if some lie so far out that others melt together.
+def _shrink(points: Array, nodes: int) -> float | None:
+    r"""Bring points nearer that are so far out that all others would melt into one; the circle of the others returns.
+
+    A radius :math:`r > s` becomes :math:`s (1 + \ln(r / s) / \ln(r_{max} / s))`, so nothing is farther out than 2s.
 
     Args:
-        points: Points before, then those after, which lie around 0.
+        points: Points before, then those after, which lie around 0; they are changed.
         nodes: How many of each there are.
     """
     radius = np.linalg.norm(points, axis=1)
-    usual = float(np.quantile(radius[nodes:], USUAL)) if nodes else 0.0
-    if not usual > 0 or not radius.max() > FAR * usual:
-        return points, False
-    shrunk = usual * np.arcsinh(radius / usual) / np.maximum(radius, 1e-300)
-    return points * shrunk[:, None], True
+    usual, farthest = (float(np.quantile(radius[nodes:], USUAL)), float(radius.max())) if nodes else (0.0, 0.0)
+    if not usual > 0 or not farthest > FAR * usual:
+        return None
+    outside = radius > usual
+    far = radius[outside] / usual
+    points[outside] *= ((1 + np.log(far) / np.log(farthest / usual)) / far)[:, None]
+    return usual
