@@ -165,7 +165,7 @@ def _card(
     classes = probability.argmax(1)
     counts = F.one_hot(classes, probability.size(1)).to(z.dtype)
     sizes = counts.sum(0).unsqueeze(1)
-    centroids = z_kinds.centres
+    centroids = z_kinds.centres.clone()  # a file takes no two tensors that are one
     if task.has_node_classes:
         centroids = (counts.t() @ standard / sizes.clamp(min=1)).masked_fill(sizes == 0, torch.nan)
     low = torch.stack([data.x.amin(0) for data in graphs]).amin(0)

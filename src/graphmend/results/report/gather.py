@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
     from graphmend.results.patch import Patch
 
-__all__ = ["cannot_know", "change_of", "facts_of", "gauges_of", "made_by", "predictions_of"]
+__all__ = [
+    "all_scores",
+    "cannot_know",
+    "change_of",
+    "facts_of",
+    "gauges_of",
+    "made_by",
+    "output_note",
+    "predictions_of",
+]
 
 POINTS = 2000  # nodes on the map
 NODES = 8  # nodes that are looked at one by one
@@ -77,9 +86,11 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
         gauges=gauges_of(result.verdict),
         changes=(change_of(result.patch, before, after, groups, moved, task, result.values_filled),),
         rows=task.rows,
-        output=_output(task, compared),
+        output=output_note(task, compared),
         predictions=predictions_of(result.before, result.logits) if task.kind == "classes" else None,
-        scores=() if compared is None or y is None else _scores(result, task, compared, y, mask),
+        scores=()
+        if compared is None or y is None
+        else all_scores(task, compared, result.before, result.logits, y, mask),
         helped=None if compared is None else compared.helped,
         harmed=None if compared is None else compared.harmed,
         scored=0 if compared is None else compared.nodes,
@@ -98,16 +109,21 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
     )
 
 
-def _output(task: Task, compared: Comparison | None) -> str:
+def output_note(task: Task, compared: Comparison | None) -> str:
     """What the model's output is and how it moved, where it is no classes."""
     if compared is None:
         return f"What the model's rows mean is not known ({task.doubt}), so nothing is said about its predictions"
     return "" if task.kind == "classes" else str(compared).splitlines()[0]
 
 
-def _scores(result: Adaptation, task: Task, compared: Comparison, y: Any, mask: Any) -> tuple[Score, ...]:
+def all_scores(
+    task: Task, compared: Comparison | None, before: Tensor, after: Tensor, y: Any, mask: Any
+) -> tuple[Score, ...]:
+    """The measures before and after: of classes with intervals, of everything else as they were compared."""
+    if compared is None or y is None:
+        return ()
     if task.kind == "classes":
-        return scores_of(result.before, result.logits, y, mask)
+        return scores_of(before, after, y, mask)
     both = [(name, old, compared.after[name]) for name, old in compared.before.items() if name in compared.after]
     return tuple(Score(name, old, new, new - old, is_share=name in PERCENT) for name, old, new in both)
 
