@@ -186,7 +186,7 @@ def _card(
     classes = probability.argmax(1)
     counts = one_hot(classes, probability.size(1), z)
     sizes = counts.sum(0).unsqueeze(1)
-    centroids = z_kinds.centres
+    centroids = z_kinds.centres.clone()  # a file takes no two tensors that are one
     if task.has_node_classes:
         blocks = zip(in_blocks(z, counts.size(1)), in_blocks(counts, z.size(1)), strict=True)
         sums = torch.stack([count.t() @ in_units(block, z_moments) for block, count in blocks]).sum(0)

@@ -52,6 +52,7 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         shards: int | None,
         workers: Mapper | None = None,
         opened: Callable[[Path], MappedGraph] | None = None,
+        digest: str = "",
     ) -> None:
         """Remember where the arrays lie.
 
@@ -62,10 +63,12 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
             shards: In how many shards a model runs; ``None`` if the memory decides.
             workers: Who works on the shards; this process when ``None``.
             opened: Opens the folder again, in another process.
+            digest: Of everything in the folder, by which it is known elsewhere.
         """
         known = {"_folder": folder, "_shards": shards, "_symmetric": symmetric, "_offsets": offsets}
         own = {name: _place(value) for name, value in self.to_dict().items() if isinstance(value, Tensor)}
         self.__dict__.update(known, _edges=_place(self.edge_index), _workers=workers, _opened=opened, _own=own)
+        self.__dict__["_digest"] = digest
 
     def __reduce__(self) -> Any:
         """What goes to another process: the folder, and whatever is not as it is there."""
@@ -85,6 +88,11 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         """Who works on the shards; this process when ``None``."""
         return self.__dict__.get("_workers")
 
+    @property
+    def least_shards(self) -> int:
+        """How many shards a graph has at least that is worth working on together."""
+        return getattr(self.workers, "least", 1)
+
     def over(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """``function(item)`` for every item, in any order, by whoever works on the shards.
 
@@ -97,6 +105,11 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
     def folder(self) -> Path | None:
         """Where the arrays lie."""
         return self.__dict__.get("_folder")
+
+    @property
+    def digest(self) -> str:
+        """Of everything in the folder, by which it is known elsewhere."""
+        return str(self.__dict__.get("_digest", ""))
 
     @property
     def shards(self) -> int | None:
@@ -165,8 +178,9 @@ def _same_both_ways(edge_index: Tensor) -> bool:
     return total % 2**64 == 0
 
 
-def _place(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-    return tensor.data_ptr(), tuple(tensor.shape)
+def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], int]:
+    """Where a tensor lies, and how often it was written into."""
+    return tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version
 
 
 def _reopened(

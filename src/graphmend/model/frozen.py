@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -41,7 +41,7 @@ from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
 from graphmend.model.sharded import Sharding, ShardRun, put_together
-from graphmend.model.wiring import Taps, signature, wiring_of
+from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
 __all__ = ["FrozenGNN", "Observation"]
@@ -123,6 +123,7 @@ class FrozenGNN:
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
+        self._given_wiring: Wiring | None = None
         self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
@@ -136,7 +137,7 @@ class FrozenGNN:
             stack.enter_context(caching())
             taps = self._given_taps
             self.signature = (signature(self.module, self._data, self._embedding), self.output)
-            self._wiring = wiring_of(self.module, self.signature)
+            self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
             self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
             self._probe.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
@@ -219,7 +220,8 @@ class FrozenGNN:
         show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
         if others:
             taps = None if name == "logits" else self._probe.taps()
-            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output)
+            wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
+            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
         return put_together(graph.over(ShardRun(graph, hops, show, change), ranges), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
@@ -483,8 +485,10 @@ class _Alone:
     seed: int
     taps: Taps | None
     output: Output
+    wiring: Wiring
 
     def __call__(self, data: Data) -> tuple[Tensor, ...]:
         own = FrozenGNN(self.model, data, embedding=self.embedding, seed=self.seed, taps=self.taps, output=self.output)
+        own._given_wiring = self.wiring
         with own as frozen, torch.no_grad():
             return frozen._shown(self.name, self.weights_count, data)

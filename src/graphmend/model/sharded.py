@@ -25,6 +25,7 @@ Rows = tuple[int, tuple[Tensor, ...]]
 
 SHARE = 0.25  # of the free memory, that a shard may take
 MOST = 1 << 30  # bytes that a shard may take, however much is free
+ALONE = 1 << 24  # bytes of a run that is over before others have begun
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class Sharding:
         free = available_memory(torch.device("cpu"))
         budget = min(MOST, int(SHARE * free))
         cost = run_cost(nodes, edges, x.size(1), self.width, x.element_size())
-        if graph.shards is None and cost <= budget:
+        least = graph.least_shards if cost > ALONE else 1
+        if graph.shards is None and cost <= budget and least == 1:
             return None
         hops = self.reach(graph)
         if hops is None:
@@ -147,9 +149,9 @@ class Sharding:
                 f"graph it takes about {cost / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free; use a larger machine",
             )
             return None
-        key = (graph.edge_index.data_ptr(), hops, graph.shards)
+        key = (graph.edge_index.data_ptr(), hops, graph.shards or least)
         if key not in self._plans:
-            self._plans[key] = plan(graph, hops, self.width, budget, free)
+            self._plans[key] = plan(graph, hops, self.width, budget, free, least)
         return self._plans[key], hops
 
 
