@@ -29,7 +29,8 @@ from graphmend.lab.bench.tables import DEAD_BAND, Cell, Difference, Published, T
 
 __all__ = ["Stored", "filled", "number_of_marks", "opened", "paper_gain", "wrong_numbers", "wrong_tables"]
 
-MARK = re.compile(r"<!--([nb]):([^>]*?)-->(.*?)<!--/-->", re.DOTALL)
+MARK = re.compile(r"<!--([nb]):(.*?)-->(.*?)<!--/-->", re.DOTALL)
+MISSING = "not run"
 
 
 @dataclass
@@ -121,11 +122,13 @@ def _number(words: list[str], stored: Stored, page: Path) -> str:
     name, row, column, kind = words
     if name.endswith(".md"):
         return _text_of(page.parent / name, row, column)
+    if name not in stored.names():
+        return MISSING
     table = stored.table(name)
     if kind in COUNTS:
         return str(sum(COUNTS[kind](table, *place) for place in _places(table, row, column)))
-    place = tuple(row.split(","))
-    require(place in table.rows and column in table.columns, f"{name} has no cell {row}, {column}")
+    place: tuple[str, ...] = next((found for found in table.rows if ",".join(found) == row), ())
+    require(bool(place) and column in table.columns, f"{name} has no cell {row}, {column}")
     return choose("kind of number", kind, KINDS)(table, place, column)
 
 
@@ -138,7 +141,11 @@ def _places(table: Table, row: str, column: str) -> list[tuple[tuple[str, ...], 
 
 def _mean(table: Table, row: tuple[str, ...], column: str) -> str:
     cell = table.cell(row, column)
-    return "not run" if cell.mean is None else f"{cell.mean:.{min(cell.digits, 1) or cell.digits}f}"
+    return _rounded(cell, f".{min(cell.digits, 1)}f")
+
+
+def _rounded(cell: Cell, form: str) -> str:
+    return MISSING if cell.mean is None else format(cell.mean, form)
 
 
 def _mean_in_full(table: Table, row: tuple[str, ...], column: str) -> str:
@@ -151,12 +158,12 @@ def _published(cell: Cell, digits: int = 1) -> str:
 
 def _difference(table: Table, row: tuple[str, ...], column: str) -> str:
     found = table.difference(row, column)
-    return "not run" if found is None else f"{found.mean:+.1f}"
+    return MISSING if found is None else f"{found.mean:+.1f}"
 
 
 def _interval(table: Table, row: tuple[str, ...], column: str) -> str:
     found = table.difference(row, column)
-    return "not run" if found is None else found.text(1) + table.stars(row, column).replace("*", r"\*")
+    return MISSING if found is None else found.text(1) + table.stars(row, column).replace("*", r"\*")
 
 
 def paper_gain(table: Table, row: tuple[str, ...], column: str) -> float | None:
@@ -177,8 +184,8 @@ KINDS: dict[str, Callable[[Table, tuple[str, ...], str], str]] = {
     "paper": lambda table, row, column: _published(table.cell(row, column)),
     "paper3": lambda table, row, column: _published(table.cell(row, column), 3),
     "paper0": lambda table, row, column: _published(table.cell(row, column), 0),
-    "mean3": lambda table, row, column: f"{table.cell(row, column).mean or 0.0:.3f}",
-    "mean0": lambda table, row, column: f"{table.cell(row, column).mean or 0.0:,.0f}",
+    "mean3": lambda table, row, column: _rounded(table.cell(row, column), ".3f"),
+    "mean0": lambda table, row, column: _rounded(table.cell(row, column), ",.0f"),
     "n": lambda table, row, column: str(len(table.cell(row, column).known)),
     "diff": _difference,
     "interval": _interval,
@@ -208,6 +215,8 @@ COUNTS: dict[str, Callable[[Table, tuple[str, ...], str], bool]] = {
 
 def _block(words: list[str], stored: Stored) -> str:
     name, *rest = words
+    if rest and rest[0] not in stored.names():
+        return MISSING
     return "\n\n" + choose("block", name, BLOCKS)(stored, *rest) + "\n\n"
 
 

@@ -1,6 +1,6 @@
 """Renew the tables, figures, packed runs and numbers of ``docs/results.md`` from a folder of results.
 
-Experiments without a single result lose their files, and those are left out that other pages show. Run it after more seeds:
+Experiments without a result lose their files; those that other pages show are left out. Run it after more seeds:
 
     python -m graphmend.lab.studies.stored_tables --store bench
     python -m graphmend.lab.studies.stored_tables --store quiet --experiment efficiency
@@ -38,7 +38,7 @@ def main() -> None:
         runs = with_needs(experiment.runs(experiment.choice))
         if name in ELSEWHERE:
             continue
-        if not any(store.path(run).exists() for run in runs):
+        if not any(store.result(run) is not None for run in experiment.runs(experiment.choice)):
             for old in (*DOCS.glob(f"tables/{name}.*"), *DOCS.glob(f"runs/{name}.*")):
                 old.unlink()  # of an earlier definition
             continue
