@@ -74,8 +74,7 @@ class Ray:
                 (reference,), _ = ray.wait(list(waiting), num_returns=1)
                 yield _result(ray, reference, waiting.pop(reference))
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            _cancel(ray, list(waiting))
 
     def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R | Lost[None]:
         """What a function gives for all items, merged in pairs in their order, where the parts are.
@@ -96,8 +95,7 @@ class Ray:
             waiting.append(tree.total())
             return _result(ray, waiting[-1], None)  # type: ignore[no-any-return]
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            _cancel(ray, waiting)
 
     @property
     def cores(self) -> int:
@@ -147,6 +145,13 @@ def _call(shared: list[Any], item: T) -> Any:
 
 def _merge(shared: list[Any], first: R, second: R) -> Any:
     return _kept(shared[0])(first, second)
+
+
+def _cancel(ray: Any, references: list[Any]) -> None:
+    """Give up what is not done yet; cancelling what is done can end this process (seen with Ray 2.60)."""
+    if references:
+        for reference in ray.wait(references, num_returns=len(references), timeout=0, fetch_local=False)[1]:
+            ray.cancel(reference, force=True)
 
 
 def _result(ray: Any, reference: Any, item: T) -> Any:
