@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 from graphmend.errors import GraphMendError, optional_module, require
 from graphmend.files.files import first_line
-from graphmend.workers.local import Lost, Tree
+from graphmend.graph.merging import Tree
+from graphmend.workers.local import Lost
 
 __all__ = ["LOCAL", "OutOfMemory", "Ray"]
 
@@ -92,8 +93,9 @@ class Ray:
                 tree.add(waiting[-1])
                 if len(waiting) >= self.window:
                     _, waiting = ray.wait(waiting, num_returns=1, fetch_local=False)
-            waiting.append(tree.total())
-            return _result(ray, waiting[-1], None)  # type: ignore[no-any-return]
+            whole = tree.total()
+            waiting = [reference for reference in waiting if reference != whole] + [whole]
+            return _result(ray, whole, None)  # type: ignore[no-any-return]
         finally:
             _cancel(ray, waiting)
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, require, shown
 from graphmend.files.files import first_line
 from graphmend.graph.mapped import MappedGraph
+from graphmend.graph.merging import merged
 from graphmend.progress import track
 from graphmend.shards.folder import digest_of, open_graph
 from graphmend.workers.local import Lost
@@ -93,6 +94,18 @@ class ShardTasks:
             for _, answer in zip(bar, self._answers(self._ray, function, shards), strict=True):
                 yield answer
 
+    def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R:
+        """What a function gives for all shards, merged in a tree where the parts are."""
+        shards = list(items)
+        if self._ray is None or not shards:
+            return merged(function, shards, merge)
+        answer = self._ray.merged(self._job(self._ray, function), shards, _merging(merge))
+        if isinstance(answer, _Unseen):
+            self._arrays = _Arrays.put(self._ray.connected(), self._graph)
+            answer = self._ray.merged(self._job(self._ray, function), shards, _merging(merge))
+        found: R = _checked(answer, self._ray)
+        return found
+
     def _answers(self, ray: Ray, function: Callable[[T], R], shards: list[T]) -> Iterator[R]:
         unseen: list[T] = []
         for answer in ray(self._job(ray, function), shards):
@@ -112,6 +125,15 @@ class ShardTasks:
     def close(self) -> None:
         """From now on this process works alone, and the cluster forgets the graph."""
         self._ray = self._arrays = None
+
+
+def _merging(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """What has not been seen by one of two cannot be merged."""
+
+    def both(first: Any, second: Any) -> Any:
+        return next((one for one in (first, second) if isinstance(one, _Unseen)), None) or merge(first, second)
+
+    return both
 
 
 @dataclass(frozen=True)
