@@ -37,7 +37,7 @@ def write_arrays(folder: str | Path, tensors: Mapping[str, Tensor], note: Mappin
     Args:
         folder: The folder to make; it must not be there.
         tensors: The tensors by name.
-        note: The rest, for JSON; what is begun with another note is begun anew, so let it say what the tensors hold.
+        note: The rest, for JSON. What was begun with other tensors or another note is begun anew.
         file: The name of the JSON file, in which ``arrays`` gets the types, shapes and checksums of the tensors.
     """
     target = path_of(folder)
@@ -82,7 +82,8 @@ def _fill(work: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any], fi
         name: {"type": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
         for name, value in tensors.items()
     }
-    identity = json.loads(json.dumps({"note": dict(note), "arrays": kinds}))
+    contents = {name: _content(_as_array(value.detach().cpu())) for name, value in tensors.items()}
+    identity = json.loads(json.dumps({"note": dict(note), "arrays": kinds, "contents": contents}))
     journal = read_json(work / JOURNAL) if (work / JOURNAL).is_file() else {}
     if journal.get("of") != identity:
         for path in work.iterdir():
@@ -178,6 +179,14 @@ def checksum(file: Path) -> str:
     with file.open("rb") as stream:
         while piece := stream.read(_CHUNK):
             total = zlib.crc32(piece, total)
+    return f"{total:08x}"
+
+
+def _content(array: Array) -> str:
+    """A checksum of the numbers of an array."""
+    total, step = 0, max(1, _CHUNK // max(1, array[:1].nbytes))
+    for start in range(0, len(array), step):
+        total = zlib.crc32(array[start : start + step].tobytes(), total)
     return f"{total:08x}"
 
 

@@ -17,7 +17,6 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files.array_folders import read_arrays, write_arrays
 from graphmend.files.files import path_of, read_header, read_json, read_safetensors, write_safetensors
 from graphmend.outputs import FLOATS
-from graphmend.results.fingerprint import fingerprint
 
 __all__ = ["FORMAT", "as_json", "check_parts", "read_patch", "with_prefix", "write_patch", "write_patch_folder"]
 
@@ -35,7 +34,7 @@ def write_patch(path: str | Path, tensors: Mapping[str, Tensor], rest: Mapping[s
 
 def write_patch_folder(folder: str | Path, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
     """Write the parts of a patch as a folder of arrays, a block at a time."""
-    write_arrays(folder, tensors, {"format": FORMAT, **rest, "holds": fingerprint(tensors)}, file=NOTE)
+    write_arrays(folder, tensors, {"format": FORMAT, **rest}, file=NOTE)
 
 
 def read_patch(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -23,7 +23,6 @@ from graphmend.files.graph_files import load_graph
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.mapped import MappedGraph, Mapper
-from graphmend.results.fingerprint import fingerprint_of
 
 __all__ = [
     "NOTE",
@@ -125,7 +124,7 @@ def save_folder(graph: Data, folder: str | Path) -> Path:
     values.pop("num_nodes", None)
     odd = [name for name, value in values.items() if not (isinstance(value, PLAIN) or value is None)]
     require(not odd, f"{listed(odd)} are neither tensors, numbers nor texts, which no folder holds; leave them out")
-    note = {"format": FORMAT, "values": values, "symmetric": graph.is_symmetric, "holds": fingerprint_of(graph)}
+    note = {"format": FORMAT, "values": values, "symmetric": graph.is_symmetric}
     return write_arrays(folder, {**tensors, "offsets": offsets}, note, file=NOTE)
 
 
