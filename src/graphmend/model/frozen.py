@@ -57,6 +57,17 @@ class Observation(NamedTuple):
         first: The output of the first layer before any activation.
         z: The embedding.
         logits: The output.
+
+    Example:
+        >>> from graphmend import FrozenGNN
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.model import Observation
+        >>> from torch_geometric.nn import GCN
+        >>> data = embedded("wine").test[0]
+        >>> with FrozenGNN(GCN(13, 16, num_layers=2, out_channels=3), data) as frozen:
+        ...     seen = frozen.observe(data)
+        >>> isinstance(seen, Observation), tuple(seen.first.shape), tuple(seen.logits.shape)
+        (True, (178, 16), (178, 3))
     """
 
     first: Tensor
@@ -86,6 +97,9 @@ class FrozenGNN:
             position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import FrozenGNN
         >>> import torch_geometric.nn as pyg
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> with FrozenGNN(pyg.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
