@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -33,7 +33,7 @@ from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.graph.mapped import MappedGraph
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
-from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly
+from graphmend.model.edge_weights import Way, are_streamed, filtered, patched, patched_plainly
 from graphmend.model.embedding import Tap, tapped
 from graphmend.model.failures import failures_named, first_line
 from graphmend.model.first_layer import response_of_mean
@@ -41,7 +41,7 @@ from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
 from graphmend.model.sharded import Sharding, ShardRun, put_together
-from graphmend.model.wiring import Taps, signature, wiring_of
+from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
 __all__ = ["FrozenGNN", "Observation"]
@@ -137,6 +137,7 @@ class FrozenGNN:
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
+        self._given_wiring: Wiring | None = None
         self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
@@ -150,7 +151,7 @@ class FrozenGNN:
             stack.enter_context(caching())
             taps = self._given_taps
             self.signature = (signature(self.module, self._data, self._embedding), self.output)
-            self._wiring = wiring_of(self.module, self.signature)
+            self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
             self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
             self._probe.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
@@ -221,7 +222,7 @@ class FrozenGNN:
         data = self._data
         if presence is not None or not isinstance(data, MappedGraph) or edge_index.shape != data.edge_index.shape:
             return None
-        return self._sharding.ranges(data, x)
+        return self.sharding.ranges(data, x)
 
     def _in_shards(self, x: Tensor, shards: _Shards, name: str) -> tuple[Tensor, ...]:
         """What the model gives, run on one shard after the other, or by others at the same time."""
@@ -233,7 +234,8 @@ class FrozenGNN:
         show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
         if others:
             taps = None if name == "logits" else self._probe.taps()
-            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output)
+            wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
+            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
         return put_together(graph.over(ShardRun(graph, hops, show, change), ranges), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
@@ -245,8 +247,14 @@ class FrozenGNN:
             return (runs.get(name, self)(data.x, data.edge_index),)
 
     @functools.cached_property
-    def _sharding(self) -> Sharding:
-        return Sharding(self.module, self.width, self._seed, self._wiring.leave_out, self.output)
+    def sharding(self) -> Sharding:
+        """In which shards the model runs on mapped graphs."""
+        leave_out, output = self._wiring.leave_out, self.output
+        return Sharding(self.module, self.width, self._seed, leave_out, output, self._can_stream)
+
+    def _can_stream(self) -> bool:
+        """Whether the edges of a mapped graph can stay on the disk: all layers are sums that read them once."""
+        return self._probe.way() in (patched, patched_plainly) and are_streamed(self.module)
 
     @property
     def taps(self) -> Taps:
@@ -460,7 +468,10 @@ class FrozenGNN:
         data.x = x if shares else as_tensor(x)
         graph, weight = fresh(data, self._wiring.written or ()), self._with_own_presence(presence, edge_index.size(1))
         way = self._probe.way()
-        if weight is None:
+        if weight is None and self.sharding.streams(data, x):
+            data.register()
+            weight = torch.ones(1, dtype=x.dtype).expand(edge_index.size(1))
+        elif weight is None:
             if way not in (patched, patched_plainly):
                 return lambda: caller(graph)
             weight = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)  # for the engine's own sums
@@ -488,8 +499,10 @@ class _Alone:
     seed: int
     taps: Taps | None
     output: Output
+    wiring: Wiring
 
     def __call__(self, data: Data) -> tuple[Tensor, ...]:
         own = FrozenGNN(self.model, data, embedding=self.embedding, seed=self.seed, taps=self.taps, output=self.output)
+        own._given_wiring = self.wiring
         with own as frozen, torch.no_grad():
             return frozen._shown(self.name, self.weights_count, data)

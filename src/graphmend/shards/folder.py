@@ -7,6 +7,7 @@ names them with types, shapes and checksums. It is written last, so a folder is 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
@@ -30,6 +31,7 @@ __all__ = [
     "NOTE",
     "checksum",
     "create_array",
+    "digest_of",
     "open_array",
     "open_graph",
     "read_graph",
@@ -105,8 +107,14 @@ def open_graph(
         shards=number,
         workers=workers,
         opened=partial(open_graph, verify=False),
+        digest=digest_of(folder),
     )
     return data
+
+
+def digest_of(folder: Path) -> str:
+    """A digest of what :data:`NOTE` says of a folder, the checksums of all arrays among it."""
+    return hashlib.sha256((folder / NOTE).read_bytes()).hexdigest()
 
 
 def _opened(folder: Path, name: str, entry: Any, verify: bool, remedy: str) -> Tensor:
