@@ -59,15 +59,8 @@ class Observation(NamedTuple):
         logits: The output.
 
     Example:
-        >>> from graphmend import FrozenGNN
-        >>> from graphmend.lab.data import embedded
         >>> from graphmend.model import Observation
-        >>> from torch_geometric.nn import GCN
-        >>> data = embedded("wine").test[0]
-        >>> with FrozenGNN(GCN(13, 16, num_layers=2, out_channels=3), data) as frozen:
-        ...     seen = frozen.observe(data)
-        >>> isinstance(seen, Observation), tuple(seen.first.shape), tuple(seen.logits.shape)
-        (True, (178, 16), (178, 3))
+        >>> seen = Observation(first=[[0.5, 0.1]], z=[[0.5]], logits=[[1.0, 0.0]])
     """
 
     first: Tensor
@@ -98,11 +91,10 @@ class FrozenGNN:
 
     Example:
         >>> import torch
-        >>> from torch_geometric.data import Data
+        >>> import torch_geometric as pyg
         >>> from graphmend import FrozenGNN
-        >>> import torch_geometric.nn as pyg
-        >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> with FrozenGNN(pyg.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
+        >>> data = pyg.data.Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> with FrozenGNN(pyg.nn.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
         ...     frozen.embed(data.x, data.edge_index).shape
         torch.Size([3, 16])
     """
