@@ -57,6 +57,10 @@ class Observation(NamedTuple):
         first: The output of the first layer before any activation.
         z: The embedding.
         logits: The output.
+
+    Example:
+        >>> from graphmend.model import Observation
+        >>> seen = Observation(first=[[0.5, 0.1]], z=[[0.5]], logits=[[1.0, 0.0]])
     """
 
     first: Tensor
@@ -86,9 +90,11 @@ class FrozenGNN:
             position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:
-        >>> import torch_geometric.nn as pyg
-        >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> with FrozenGNN(pyg.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
+        >>> import torch
+        >>> import torch_geometric as pyg
+        >>> from graphmend import FrozenGNN
+        >>> data = pyg.data.Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> with FrozenGNN(pyg.nn.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
         ...     frozen.embed(data.x, data.edge_index).shape
         torch.Size([3, 16])
     """

@@ -49,6 +49,17 @@ class Patch:
         weight_bits: Exclusive or of the bits of ``edge_weight`` of the edges that stay, if one of them changes.
         new_weights: The ``edge_weight`` of the mended graph, if the original has none.
         removed_sequences: What lists and NumPy arrays with one entry per edge had for the removed edges.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> result = graphmend.mend(model, data, graphmend.GTrans(steps=3))
+        >>> result.patch.save("wine.patch.safetensors")
+        >>> patch = graphmend.Patch.load("wine.patch.safetensors")
+        >>> torch.equal(patch.apply(data).x, result.data.x), torch.equal(patch.revert(result.data).x, data.x)
+        (True, True)
     """
 
     before: str

@@ -66,6 +66,15 @@ def open_graph(
         shards: In how many shards a model runs; the free memory decides when ``None``.
         workers: Who works on the shards, such as :class:`graphmend.workers.local.Local`; this process when ``None``.
             All of them have to see the folder.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.shards import pack
+        >>> _ = pack("wine", embedded("wine").test[0])
+        >>> graph = graphmend.open_graph("wine")
+        >>> graph.num_nodes, tuple(graph.x.shape)
+        (178, (178, 13))
     """
     folder = path_of(path).absolute()
     remedy = "pack the graph again"
