@@ -71,6 +71,9 @@ def card(
             labels ``y`` of the graph do not tell. The card keeps it, so that no later graph needs it.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.cards import card
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)), y=torch.arange(20) % 2)
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
