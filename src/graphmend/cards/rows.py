@@ -8,15 +8,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from graphmend.scratch import large_empty, row_ranges
+
 __all__ = [
     "BLOCK",
     "EMPTY_ROW",
     "ROW_STATISTICS",
     "in_blocks",
+    "one_hot",
     "projected",
     "quantiles",
     "row_statistics",
     "set_apart",
+    "times",
     "usual",
     "widened",
 ]
@@ -76,8 +80,22 @@ def projected(x: Tensor) -> Tensor:
         return x
     generator = torch.Generator().manual_seed(0)
     projection = torch.randn(x.size(1), PROJECTED, generator=generator) / PROJECTED**0.5
-    narrow: Tensor = x @ projection.to(x)
-    return narrow
+    return times(x, projection.to(x))
+
+
+def one_hot(numbers: Tensor, width: int, like: Tensor) -> Tensor:
+    """A row for each number, 1 at its place and else 0."""
+    return large_empty((numbers.numel(), width), like).zero_().scatter_(1, numbers.unsqueeze(1), 1.0)
+
+
+def times(x: Tensor, weight: Tensor) -> Tensor:
+    """``x @ weight``, of many rows some at a time."""
+    if x.numel() <= BLOCK:
+        return x @ weight
+    out = large_empty((x.size(0), weight.size(1)), x)
+    for rows in row_ranges(x.size(0), x.size(1)):
+        torch.mm(x[rows], weight, out=out[rows])
+    return out
 
 
 def quantiles(values: Tensor, levels: Sequence[float]) -> Tensor:

@@ -15,6 +15,7 @@ from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.cli.card_files import card_beside
 from graphmend.cli.console import PlainConsole
 from graphmend.cli.mend import GATE
+from graphmend.cli.mend_pages import write_index_of
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import for_model
 from graphmend.errors import GraphMendError, listed, require
@@ -25,7 +26,6 @@ from graphmend.files.provenance import provenance
 from graphmend.graph.limits import Limits
 from graphmend.graph.stores import feature_types
 from graphmend.hetero import HeteroCard, hetero_card, mend_hetero
-from graphmend.outputs import predictions
 
 if TYPE_CHECKING:
     from graphmend.cli.mend_run import Request
@@ -42,6 +42,8 @@ def mend_hetero_files(request: Request, net: nn.Module, adapter: Adapter, device
     _check_options(request)
     card, origin = _card(request, net, device)
     reports = [_mended(path, request, net, adapter, card, origin, device) for path in request.graphs]
+    if request.report and request.out is not None:
+        write_index_of(request.out, list(zip(request.graphs, reports, strict=True)))
     if request.json:
         typer.echo(json.dumps(reports))
     elif request.verdict_only:
@@ -63,7 +65,9 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> tuple[Heter
         return None, "no source card"
     if request.sources:
         graphs = [for_model(load_graph(path, missing_allowed=False), net, device) for path in request.sources]
-        made = hetero_card(net, graphs, embedding=request.given.get("embedding"), output=request.output)
+        made = hetero_card(
+            net, graphs, embedding=request.given.get("embedding"), output=request.output, task=request.task
+        )
         return made, f"source card made from {', '.join(map(str, request.sources))}"
     beside = None if request.checkpoint is None else card_beside(request.checkpoint)
     if request.card is not None:
@@ -96,6 +100,7 @@ def _mended(
             "seed": request.seed,
             "mode": request.mode,
             "output": request.output,
+            "task": request.task,
         }
         result = mend_hetero(net, data, adapter, **options)
     except GraphMendError as error:
@@ -111,8 +116,12 @@ def _mended(
     if request.out is not None:
         graph, predicted, patch, report_file = (request.out / f"{path.stem}{end}" for end in ENDS)
         save_graph(graph, result.data)
-        arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
+        arrays = {"logits": result.logits.cpu().numpy()}
+        if result.task.predicts:
+            arrays["prediction"] = result.predictions.cpu().numpy()
         write_arrays(predicted, arrays)
         result.patch.save(patch)
+        if request.report:
+            result.report(request.out / f"{path.stem}.html", title=path.name)
         write_text(report_file, json.dumps(report, indent=2) + "\n")
     return report

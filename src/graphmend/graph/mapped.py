@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -10,9 +14,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.engine.streaming import StreamedAdjacency
 from graphmend.graph.canonical import mixed
+from graphmend.graph.merging import merged
+from graphmend.scratch import scratch_in
 
-__all__ = ["MappedGraph", "Mapper"]
+__all__ = ["MappedGraph", "Mapper", "on_disk"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,6 +33,7 @@ class Mapper(Protocol):
         ...
 
 
+LARGE = 4_000_000  # edges, from which none of their numbers are kept in memory
 _BLOCK = 4_000_000  # edges at a time
 _FACTOR = 2654435761  # a prime
 
@@ -45,6 +53,7 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         shards: int | None,
         workers: Mapper | None = None,
         opened: Callable[[Path], MappedGraph] | None = None,
+        digest: str = "",
     ) -> None:
         """Remember where the arrays lie.
 
@@ -55,10 +64,12 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
             shards: In how many shards a model runs; ``None`` if the memory decides.
             workers: Who works on the shards; this process when ``None``.
             opened: Opens the folder again, in another process.
+            digest: Of everything in the folder, by which it is known elsewhere.
         """
         known = {"_folder": folder, "_shards": shards, "_symmetric": symmetric, "_offsets": offsets}
         own = {name: _place(value) for name, value in self.to_dict().items() if isinstance(value, Tensor)}
         self.__dict__.update(known, _edges=_place(self.edge_index), _workers=workers, _opened=opened, _own=own)
+        self.__dict__["_digest"] = digest
 
     def __reduce__(self) -> Any:
         """What goes to another process: the folder, and whatever is not as it is there."""
@@ -78,6 +89,11 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         """Who works on the shards; this process when ``None``."""
         return self.__dict__.get("_workers")
 
+    @property
+    def least_shards(self) -> int:
+        """How many shards a graph has at least that is worth working on together."""
+        return getattr(self.workers, "least", 1)
+
     def over(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """``function(item)`` for every item, in any order, by whoever works on the shards.
 
@@ -86,10 +102,23 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         """
         return map(function, items) if self.workers is None else self.workers(function, items)
 
+    def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R:
+        """What a function gives for all items, merged in pairs in their order: the same, whoever works on the shards.
+
+        Where others work, they merge, too, and only one result comes here.
+        """
+        by: Callable[..., R] = getattr(self.workers, "merged", merged)
+        return by(function, items, merge)
+
     @property
     def folder(self) -> Path | None:
         """Where the arrays lie."""
         return self.__dict__.get("_folder")
+
+    @property
+    def digest(self) -> str:
+        """Of everything in the folder, by which it is known elsewhere."""
+        return str(self.__dict__.get("_digest", ""))
 
     @property
     def shards(self) -> int | None:
@@ -104,6 +133,27 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
             self.__dict__["_symmetric"] = _same_both_ways(self.edge_index)
         return bool(self.__dict__["_symmetric"])
 
+    def register(self) -> None:
+        """Let whoever adds up over neighbours read the edges from the disk, sorted as they are."""
+        if self.offsets() is None:
+            return
+        source = copy.copy(self)
+        source.edge_index = self.edge_index.detach()
+        StreamedAdjacency.register(source, self.edge_index, self.x.size(0), self.is_symmetric)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its edges are read from the disk, some at a time, wherever that is possible."""
+        return self.edge_index.size(1) >= LARGE and self.offsets() is not None
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Inside, large arrays lie on the disk, beside the folder if that can be written to."""
+        folder = None if self.folder is None else self.folder.parent
+        usable = folder is not None and os.access(folder, os.W_OK)
+        with scratch_in(folder if usable else Path(tempfile.gettempdir())):
+            yield
+
     def offsets(self) -> Tensor | None:
         """Where the edges of each target begin in ``edge_index``, and where the last ones end.
 
@@ -117,6 +167,17 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         return self.__dict__["_offsets"]  # type: ignore[no-any-return]
 
 
+@contextmanager
+def on_disk(data: Data) -> Iterator[None]:
+    """Inside, a large mapped graph is worked on with large arrays on the disk; for all others nothing changes."""
+    if isinstance(data, MappedGraph) and data.is_large:
+        data.register()
+        with data.scratch():
+            yield
+    else:
+        yield
+
+
 def _same_both_ways(edge_index: Tensor) -> bool:
     """Whether the edges turned round are the same, by two sums of numbers made of their ends."""
     total = 0
@@ -126,8 +187,9 @@ def _same_both_ways(edge_index: Tensor) -> bool:
     return total % 2**64 == 0
 
 
-def _place(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
-    return tensor.data_ptr(), tuple(tensor.shape)
+def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], int]:
+    """Where a tensor lies, and how often it was written into."""
+    return tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version
 
 
 def _reopened(

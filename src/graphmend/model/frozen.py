@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.engine import MODES
-from graphmend.engine.low_rank import parts_of
+from graphmend.engine.low_rank import leaves_of, parts_of
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.trials import why_features_are_not_shared
@@ -33,15 +33,15 @@ from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.graph.mapped import MappedGraph
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
-from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly
+from graphmend.model.edge_weights import Way, are_streamed, filtered, patched, patched_plainly
 from graphmend.model.embedding import Tap, tapped
 from graphmend.model.failures import failures_named, first_line
 from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
-from graphmend.model.sharded import Sharding, ShardRun, put_together
-from graphmend.model.wiring import Taps, signature, wiring_of
+from graphmend.model.sharded import Sharding, ShardRun, joined, put_together
+from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
 __all__ = ["FrozenGNN", "Observation"]
@@ -57,6 +57,10 @@ class Observation(NamedTuple):
         first: The output of the first layer before any activation.
         z: The embedding.
         logits: The output.
+
+    Example:
+        >>> from graphmend.model import Observation
+        >>> seen = Observation(first=[[0.5, 0.1]], z=[[0.5]], logits=[[1.0, 0.0]])
     """
 
     first: Tensor
@@ -86,9 +90,11 @@ class FrozenGNN:
             position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:
-        >>> import torch_geometric.nn as pyg
-        >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> with FrozenGNN(pyg.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
+        >>> import torch
+        >>> import torch_geometric as pyg
+        >>> from graphmend import FrozenGNN
+        >>> data = pyg.data.Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> with FrozenGNN(pyg.nn.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
         ...     frozen.embed(data.x, data.edge_index).shape
         torch.Size([3, 16])
     """
@@ -123,6 +129,7 @@ class FrozenGNN:
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
+        self._given_wiring: Wiring | None = None
         self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
@@ -136,7 +143,7 @@ class FrozenGNN:
             stack.enter_context(caching())
             taps = self._given_taps
             self.signature = (signature(self.module, self._data, self._embedding), self.output)
-            self._wiring = wiring_of(self.module, self.signature)
+            self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
             self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
             self._probe.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
@@ -207,20 +214,24 @@ class FrozenGNN:
         data = self._data
         if presence is not None or not isinstance(data, MappedGraph) or edge_index.shape != data.edge_index.shape:
             return None
-        return self._sharding.ranges(data, x)
+        return self.sharding.ranges(data, x)
 
     def _in_shards(self, x: Tensor, shards: _Shards, name: str) -> tuple[Tensor, ...]:
         """What the model gives, run on one shard after the other, or by others at the same time."""
-        graph, (ranges, hops) = copy.copy(self._data), shards
-        graph.x, change = parts_of(x)
+        graph, (ranges, hops), leaves = copy.copy(self._data), shards, leaves_of(x)
+        graph.x, change = (leaves.like, None) if leaves is not None else parts_of(x)
         if self._presence is not None:
             graph.edge_weight = self._presence
-        counts, others = self.weights_count, graph.workers is not None
+        counts, others = self.weights_count, graph.workers is not None and leaves is None
         show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
         if others:
             taps = None if name == "logits" else self._probe.taps()
-            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output)
-        return put_together(graph.over(ShardRun(graph, hops, show, change), ranges), x.size(0))
+            wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
+            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
+        run = ShardRun(graph, hops, show, change, leaves)
+        if leaves is not None:
+            return joined(map(run, ranges))
+        return put_together(graph.over(run, ranges), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
         """The outputs of a name on a graph that may be another one."""
@@ -231,8 +242,14 @@ class FrozenGNN:
             return (runs.get(name, self)(data.x, data.edge_index),)
 
     @functools.cached_property
-    def _sharding(self) -> Sharding:
-        return Sharding(self.module, self.width, self._seed, self._wiring.leave_out, self.output)
+    def sharding(self) -> Sharding:
+        """In which shards the model runs on mapped graphs."""
+        leave_out, output = self._wiring.leave_out, self.output
+        return Sharding(self.module, self.width, self._seed, leave_out, output, self._can_stream)
+
+    def _can_stream(self) -> bool:
+        """Whether the edges of a mapped graph can stay on the disk: all layers are sums that read them once."""
+        return self._probe.way() in (patched, patched_plainly) and are_streamed(self.module)
 
     @property
     def taps(self) -> Taps:
@@ -446,7 +463,10 @@ class FrozenGNN:
         data.x = x if shares else as_tensor(x)
         graph, weight = fresh(data, self._wiring.written or ()), self._with_own_presence(presence, edge_index.size(1))
         way = self._probe.way()
-        if weight is None:
+        if weight is None and self.sharding.streams(data, x):
+            data.register()
+            weight = torch.ones(1, dtype=x.dtype).expand(edge_index.size(1))
+        elif weight is None:
             if way not in (patched, patched_plainly):
                 return lambda: caller(graph)
             weight = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)  # for the engine's own sums
@@ -474,8 +494,10 @@ class _Alone:
     seed: int
     taps: Taps | None
     output: Output
+    wiring: Wiring
 
     def __call__(self, data: Data) -> tuple[Tensor, ...]:
         own = FrozenGNN(self.model, data, embedding=self.embedding, seed=self.seed, taps=self.taps, output=self.output)
+        own._given_wiring = self.wiring
         with own as frozen, torch.no_grad():
             return frozen._shown(self.name, self.weights_count, data)

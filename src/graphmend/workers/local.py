@@ -14,7 +14,6 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-import joblib
 import torch
 from joblib.externals.loky import get_reusable_executor
 
@@ -78,6 +77,8 @@ class Local:
         if self.jobs == 1:
             yield from map(function, items)
             return
+        import joblib  # when needed: on import it changes the environment
+
         parallel = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
         results = parallel(joblib.delayed(_attached)(os.getpid(), function, item) for item in items)
         try:
