@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
-from joblib.externals.loky import get_reusable_executor
 
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import first_line
@@ -113,6 +112,9 @@ class Local:
                 yield function(item)
                 open_items.extendleft(reversed(list(then(item))))
             return
+        import joblib  # when needed: on import it changes the environment
+        from joblib.externals.loky import get_reusable_executor
+
         jobs = joblib.effective_n_jobs(self.jobs)
         threads = max(1, joblib.cpu_count() // jobs)
         pool = get_reusable_executor(jobs, initializer=_begin, initargs=(os.getpid(), threads), env={})
