@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -20,6 +21,7 @@ from graphmend.errors import GraphMendError, listed, require, whole_number
 from graphmend.files.array_folders import checksum, create_array, open_array, read_arrays, write_arrays
 from graphmend.files.files import check_folder, path_of, read_json, write_text
 from graphmend.files.graph_files import load_graph
+from graphmend.graph.canonical import EDGES
 from graphmend.graph.checks import check_graph
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.mapped import MappedGraph, Mapper
@@ -98,6 +100,8 @@ def open_graph(
     nodes, edges = data.x.size(0), data.edge_index.size(1)
     fits = offsets.numel() == nodes + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == edges
     require(fits, f"{folder}: offsets.npy does not fit {nodes} nodes and {edges} edges; {remedy}")
+    if verify:
+        _check_edges(folder, data.edge_index, offsets, remedy)
     data.mapped_from(
         folder,
         offsets,
@@ -113,6 +117,28 @@ def open_graph(
 def digest_of(folder: Path) -> str:
     """A digest of what :data:`NOTE` says of a folder, the checksums of all arrays among it."""
     return hashlib.sha256((folder / NOTE).read_bytes()).hexdigest()
+
+
+def _check_edges(folder: Path, edge_index: Tensor, offsets: Tensor, remedy: str) -> None:
+    """Raise unless all ends of edges are nodes, and the edges are sorted by target as the offsets say."""
+    nodes, last = offsets.numel() - 1, -1
+    counts = torch.zeros(nodes, dtype=torch.long)
+    for start in range(0, edge_index.size(1), EDGES):
+        source, target = edge_index[:, start : start + EDGES]
+        wrong = (source < 0) | (source >= nodes) | (target < 0) | (target >= nodes)
+        before = torch.cat([target.new_tensor([last]), target[:-1]])
+        for bad, reason in (
+            (wrong, f"but the nodes are 0 to {nodes - 1}"),
+            (target < before, "after an edge into a later node: the edges are not sorted by target"),
+        ):
+            if bool(bad.any()):
+                k = int(bad.nonzero()[0])
+                edge = f"edge {start + k} (counted from 0) leads from node {int(source[k])} to node {int(target[k])}"
+                require(False, f"{folder}: {edge}, {reason}; {remedy}")
+        counts += torch.bincount(target, minlength=nodes)
+        last = int(target[-1])
+    same = torch.equal(counts, offsets.diff())
+    require(same, f"{folder}: offsets.npy does not say where the edges of each target begin; {remedy}")
 
 
 def save_folder(graph: Data, folder: str | Path) -> Path:
