@@ -17,6 +17,7 @@ from torch import Tensor
 from graphmend.cards.moments import Moments, moments
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import Leaves, changed_features
+from graphmend.engine.ops import row_blocks
 
 __all__ = ["LowRankChange", "alignment"]
 
@@ -178,13 +179,22 @@ def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:
     This is the smaller root of :math:`\operatorname{var}(h + a q) = \sigma^2`. The deviation is at most doubled or
     halved at a time.
     """
-    h, q = h - h.mean(0), response - response.mean(0)
-    deviation = h.square().mean(0).sqrt()
+    variance, mixed, square = _second_moments(h, response)
+    deviation = variance.sqrt()
     goal = torch.minimum(torch.maximum(wanted, deviation / LARGEST_FACTOR), deviation * LARGEST_FACTOR)
-    square, mixed = q.square().mean(0), (h * q).mean(0)
     root = (mixed.square() - square * (deviation.square() - goal.square())).clamp(min=0).sqrt()
     answers = square > LEAST_RESPONSE * deviation.square()
     return torch.where(answers, (-mixed + torch.where(mixed >= 0, root, -root)) / square, 0.0)
+
+
+def _second_moments(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The variance of each column of both, and between the two their covariance; a block of rows at a time."""
+    h_mean, q_mean, parts = h.mean(0), q.mean(0), []
+    for rows in row_blocks(h):
+        a, b = h[rows] - h_mean, q[rows] - q_mean
+        parts.append(torch.stack([(a * a).sum(0), (a * b).sum(0), (b * b).sum(0)]))
+    variance, mixed, square = torch.stack(parts).sum(0) / h.size(0)
+    return variance, mixed, square
 
 
 def _share(moved: Tensor, wanted: Tensor, unit: Tensor) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
-from graphmend.cards.edges import edge_views, fit, fits_well
+from graphmend.cards.edges import edge_fits, fits_well
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import read_fields, within
 from graphmend.graph.canonical import edge_keys
@@ -68,7 +68,7 @@ def excess_of(case: Case, card: SourceCard) -> Excess:
     """How many edges there are beyond those that the card accounts for."""
     data = case.data
     hidden = data.x @ case.require_frozen().first_map
-    fits = fit(edge_views(data.x, hidden, data.edge_index), card.edge_grid)
+    fits = edge_fits(data.x, hidden, data.edge_index, card.edge_grid)
     share = float(fits_well(fits, card.edge_middle).double().mean()) / max(card.edge_share, 1e-12)
     return Excess(fits, max(0.0, 1 - share), share * card.relative_density(data))
 

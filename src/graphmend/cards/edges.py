@@ -13,8 +13,10 @@ from torch import Tensor
 
 from graphmend.cards.rows import BLOCK, projected, quantiles
 from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.propagation import Propagation
+from graphmend.engine.tuning import CACHED_NUMBERS
 
-__all__ = ["edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts"]
+__all__ = ["edge_fits", "edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
@@ -30,25 +32,39 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor, at: Tensor | None 
         edge_index: The edges.
         at: Positions of the edges to look at; all of them when ``None``.
     """
+    if at is not None:
+        return _views(x, hidden, edge_index, edge_index[:, at])
+    once = _once(edge_index, x.size(0))
+    if once is None:
+        return _views(x, hidden, edge_index, edge_index)
+    return _views(x, hidden, edge_index, edge_index[:, once[0]])[:, once[1]]
+
+
+@torch.no_grad()
+def edge_fits(x: Tensor, hidden: Tensor, edge_index: Tensor, grid: Tensor) -> Tensor:
+    """The :func:`fit` of every edge, worked out once for both directions; arguments as of the other two functions."""
+    once = _once(edge_index, x.size(0))
+    if once is None:
+        return fit(_views(x, hidden, edge_index, edge_index), grid)
+    return fit(_views(x, hidden, edge_index, edge_index[:, once[0]]), grid)[once[1]]
+
+
+def _views(x: Tensor, hidden: Tensor, edge_index: Tensor, pairs: Tensor) -> Tensor:
+    """The three cosines of some edges of a graph."""
     size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
-    narrow = neighbourhood_features(x)
-    around = narrow.clone()
-    for source, target in _blocks(edge_index, narrow.size(1)):
-        around.index_add_(0, target, narrow.index_select(0, source))
-    small, once = _unit(hidden), _once(edge_index, x.size(0)) if at is None else None
-    pairs = edge_index if at is None else edge_index[:, at]
-    pairs = pairs if once is None else edge_index[:, once[0]]
+    narrow, small = neighbourhood_features(x), _unit(hidden)
+    adjacency = Adjacency.of(edge_index, x.size(0))
+    around = Propagation(adjacency, narrow.new_ones(edge_index.size(1)), narrow.new_ones(x.size(0)))(narrow)
     parts = []
-    width = max(x.size(1), hidden.size(1))
-    returned = torch.split(_returned(pairs, edge_index, x), _size(width))
-    for (source, target), back in zip(_blocks(pairs, width), returned, strict=True):
+    step = _size(max(x.size(1), hidden.size(1)), x.device)
+    blocks = (torch.split(part, step) for part in (*pairs, _returned(pairs, edge_index, x)))
+    for source, target, back in zip(*blocks, strict=True):
         ends = [rows.index_select(0, end) for rows in (x, small, narrow, around) for end in (source, target)]
         x_source, x_target, u_source, u_target, source_alone, target_alone, at_source, at_target = ends
         similar = _dot(x_source, x_target) / (size[source] * size[target])
         context = _dot(_unit(at_target - source_alone), _unit(at_source - back.unsqueeze(1) * target_alone))
         parts.append(torch.stack([_dot(u_source, u_target), similar, context]))
-    views = torch.cat([x.new_zeros(3, 0), *parts], dim=1).mul_(STEPS).round_().div_(STEPS)
-    return views if once is None else views[:, once[1]]
+    return torch.cat([x.new_zeros(3, 0), *parts], dim=1).mul_(STEPS).round_().div_(STEPS)
 
 
 def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
@@ -101,7 +117,8 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
         edge_index: The edges :math:`j \to i`.
     """
     total = probability.new_zeros(probability.size(1), probability.size(1), dtype=torch.float64)
-    for source, target in _blocks(edge_index, probability.size(1)):
+    step = _size(probability.size(1), probability.device)
+    for source, target in zip(*(torch.split(end, step) for end in edge_index), strict=True):
         total += (probability[source].t() @ probability[target]).double()
     return total.to(probability.dtype)
 
@@ -126,10 +143,6 @@ def _dot(first: Tensor, second: Tensor) -> Tensor:
     return out
 
 
-def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
-    sources, targets = (torch.split(end, _size(width)) for end in edge_index)
-    return list(zip(sources, targets, strict=True))
-
-
-def _size(width: int) -> int:
-    return max(1, BLOCK // max(1, width))
+def _size(width: int, device: torch.device) -> int:
+    """Edges at a time: what is gathered for them stays in the cache of a CPU core."""
+    return max(1, (CACHED_NUMBERS if device.type == "cpu" else BLOCK) // max(1, width))
