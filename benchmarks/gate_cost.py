@@ -65,7 +65,7 @@ def measure(
 ) -> dict[str, Any]:
     """Seconds and memory of all calls on one graph."""
     model = model.to(device).eval()
-    graphs_of = {name: target.to(device) for name, target in targets(data).items()}
+    graphs_of = {name: copy.copy(target).to(device) for name, target in targets(data).items()}  # to() works in place
     train = graphs_of["clean"]
     card = graphmend.card(model, train, task="classes")
     decisions: dict[str, str] = {}

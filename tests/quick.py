@@ -35,6 +35,8 @@ def tests_of(file: PurePath) -> list[str]:
     """The test files for one file, nearest first; none if it is no part of the program."""
     if file.suffix == ".md" or file.parts[0] == "docs":
         return ["tests/test_docs.py"]
+    if file.parts[0] == "examples":
+        return ["tests/website/test_gallery.py"]
     if file.suffix != ".py":
         return []
     if file.parts[0] == "tests":

@@ -30,6 +30,7 @@ from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
 from graphmend.results.results import Failure, Results, without_locals
+from graphmend.workers.shard_tasks import on_cluster
 
 __all__ = ["Mend", "card", "mend", "mend_each"]
 
@@ -48,6 +49,7 @@ def mend(
     adapter: Method = None,
     *,
     source: Data | Several | None = None,
+    ray: str | None = None,
     **options: Unpack[Options],
 ) -> Adaptation: ...
 
@@ -80,6 +82,7 @@ def mend(
     adapter: Method = None,
     *,
     source: Data | Several | None = None,
+    ray: str | None = None,
     **options: Unpack[Options],
 ) -> Adaptation | Results | HeteroAdaptation:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
@@ -95,6 +98,9 @@ def mend(
             Or a ``HeteroData``, see :func:`graphmend.hetero.mend_hetero`, for which a result of the same names returns.
         adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
+        ray: Where others work on the shards of a graph folder (:func:`graphmend.open_graph`): ``"local"`` starts a Ray
+            on this machine, ``"auto"`` is the cluster that this machine is part of, and anything else the address of
+            a cluster, which must be one that you trust.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
             ``limits``, ``seed``, ``progress``, ``callback``, ``mode``, ``output`` (which part of what the model
             returns has the scores: ``"logits"``, ``0``) and ``task`` (what the model's rows are, where that cannot be
@@ -109,13 +115,14 @@ def mend(
     """
     check_order(model, data)
     batch = data if isinstance(data, Batch) else None
-    if are_several(data) and not (batch is not None and has_row_per_graph(model, batch, options.get("output"))):
+    is_one = batch is not None and has_row_per_graph(model, batch, options.get("output"))
+    if ray is None and are_several(data) and not is_one:
         with unchanged(model):
             return Results(mend_each(model, data, adapter, source=source, **options), batch)
     method = adapter_of(adapter)
-    with unchanged(model):
+    with unchanged(model), on_cluster(data, ray, options.get("progress", False)) as graph:
         _make_card(model, source, method, options)
-        result: Adaptation = _mended(method, model, data, options)
+        result: Adaptation = _mended(method, model, graph, options)
         return result
 
 
@@ -243,6 +250,8 @@ def card(
     seed: int = 0,
     output: Output = None,
     task: str | None = None,
+    ray: str | None = None,
+    progress: bool = False,
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
@@ -257,12 +266,15 @@ def card(
         seed: Seed of the random halves.
         output: Which part of what the model returns has the scores, see :func:`mend`.
         task: What the model's rows are, where the labels ``y`` of the graph do not tell, see :func:`mend`.
+        ray: Where others work on the shards of a graph folder, see :func:`mend`.
+        progress: Whether to show a bar over the shards that they work on.
     """
     first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
     if isinstance(first, HeteroData):
         require(task in (None, "classes"), f"a HeteroData has a card for task='classes' alone (got {task!r})")
         return hetero_card(model, train_data, embedding=embedding, seed=seed, output=output)  # type: ignore[return-value]
-    return make_card(model, train_data, embedding=embedding, seed=seed, output=output, task=task)
+    with on_cluster(train_data, ray, progress) as graph:
+        return make_card(model, graph, embedding=embedding, seed=seed, output=output, task=task)
 
 
 def _batch(data: Data | Several) -> Batch | None:

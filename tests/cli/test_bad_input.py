@@ -102,7 +102,10 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], str]] = {
     "channels": (lambda: GCN(0, 8, 2), "in_channels must be a whole number of at least 1 (got 0)"),
     "dropout": (lambda: GCN(4, 8, 2, dropout=1.0), "dropout must be a number in [0, 1) (got 1.0)"),
     "mask length": (lambda: mend(model(), graph(), GTrans(Supervised(torch.ones(4).bool()))), "per node, 5 in all"),
-    "no labels": (lambda: mend(model(), graph(y=None), GTrans(Supervised(torch.ones(5).bool()))), "graph has no y"),
+    "no labels": (
+        lambda: mend(model(), graph(y=None), GTrans(Supervised(torch.ones(5).bool())), task="classes"),
+        "graph has no y",
+    ),
     "limit mask": (
         lambda: mend(model(), graph(), limits=Limits(frozen_nodes=torch.ones(3).bool())),
         "per node, 5 in all",
@@ -163,7 +166,7 @@ class Evil:
 XE = {"x": np.ones((5, 4), np.float32), "edge_index": np.array([[0, 1], [1, 2]])}
 FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing": (lambda d: d / "none.npz", "there is no file"),
-    "a folder": (lambda d: d, "is not a file"),
+    "a folder": (lambda d: d, "no complete graph folder"),
     "unknown ending": (lambda d: write(d, "g.csv", b"1,2"), "unknown ending '.csv'"),
     "empty file": (lambda d: write(d, "g.npz", b""), "not a readable .npz"),
     "truncated": (lambda d: write(d, "g.npz", good_graph(d).read_bytes()[:-200]), "not a readable .npz"),

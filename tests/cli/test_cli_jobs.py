@@ -17,7 +17,7 @@ from graphmend.files.graph_files import load_graph, save_graph
 from graphmend.lab.data import abnormal_features, embedded
 
 NAMES = ("one", "two", "three")
-VARYING = ("seconds", "provenance", "history", "candidates", "engine")
+VARYING = ("seconds", "provenance", "history", "candidates", "engine", "checksum")
 
 
 @pytest.fixture(scope="module")

@@ -192,7 +192,7 @@ def test_stock_models_are_recorded(stock: Any) -> None:
 SETTINGS: dict[str, dict[str, Any]] = {
     "no budget": {"budget": 0},
     "all edges": {"budget": 1.0},
-    "new edges": {"space": "random_block", "block_size": 30},
+    "new edges": {"space": "random_block", "block_size": 30, "lr_feature": 0.001},
     "plain gradient": {"edge_update": "gradient", "lr_edge": 50.0},
     "edges only": {"feature_steps": 0},
     "one step": {"steps": 1},

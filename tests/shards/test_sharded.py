@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,8 @@ from graphmend import FrozenGNN, GraphMendError, card, mend
 from graphmend.graph.mapped import MappedGraph
 from graphmend.graph.shards import cut, plan, reached
 from graphmend.model.reach import reach_of
+from graphmend.shards import open_graph, pack
+from graphmend.workers.local import Local
 
 COLUMNS, CLASSES = 4, 3
 
@@ -150,7 +153,7 @@ def test_outputs_are_those_in_memory(name: str, kind: str, nodes: int, shards: i
         expected = frozen.predict(data)
     mapped = in_shards(data, shards)
     with FrozenGNN(model, mapped) as frozen:
-        assert frozen._parts(mapped.x, mapped.edge_index, None) is not None, "it should run in shards"
+        assert frozen._shards(mapped.x, mapped.edge_index, None) is not None, "it should run in shards"
         found = frozen.predict(mapped)
         seen, whole = frozen.observe(mapped), frozen.embed(mapped.x, mapped.edge_index)
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -205,6 +208,37 @@ def test_card_and_verdict_are_those_in_memory(name: str, shards: int, fault: str
     assert torch.allclose(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
     reverted = found.patch.revert(found.data)
     assert torch.equal(reverted.x.nan_to_num(nan=7.0), test.x.nan_to_num(nan=7.0))
+
+
+def elsewhere(function: Any, items: Any) -> Any:
+    """Workers that share nothing with this process, and finish in another order."""
+    for item in reversed(list(items)):
+        yield pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(item)))
+
+
+@pytest.mark.parametrize(("name", "workers"), [*((name, elsewhere) for name in MODELS), ("GCN", Local(2))])
+def test_others_can_run_the_shards(name: str, workers: Any, tmp_path: Path) -> None:
+    data, model = graph("random", 60, 1, True), model_of(name)
+    data.x[:4] *= 1000
+    own = card(model, graph("random", 60, 2, True))
+    pack(tmp_path / "g", data)
+    expected = mend(model, data, card=own)
+    found = mend(model, open_graph(tmp_path / "g", shards=3, workers=workers), card=own)
+    assert found.decision == expected.decision == "applied"
+    assert torch.allclose(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+def test_a_mapped_graph_takes_its_changes_along(tmp_path: Path) -> None:
+    data = graph("random", 30, 1, True)
+    pack(tmp_path / "g", data)
+    opened = open_graph(tmp_path / "g", shards=3)
+    opened.x, opened.name = opened.x + 1, "monday"
+    del opened.y
+    content = pickle.dumps(opened)
+    again = pickle.loads(content)
+    assert torch.equal(again.x, data.x + 1) and again.name == "monday" and "y" not in again
+    assert torch.equal(again.edge_index, data.edge_index) and again.shards == 3
+    assert len(content) < 3000  # the edges are in the folder
 
 
 def test_edge_weights_and_further_attributes_go_along() -> None:

@@ -42,7 +42,7 @@ class GTrans(Adapter):
     r"""Mend the graph, keep the model (Jin et al., ICLR 2023, https://openreview.net/forum?id=Lnxl5pr018).
 
     .. math:: \min_{\Delta_A, \Delta_X} \mathcal L_s\left(f_\theta(A \oplus \Delta_A, X + \Delta_X)\right)
-              \quad \text{s.t.} \quad \textstyle\sum \Delta_A \le B
+              \quad \text{s.t.} \quad \sum \Delta_A \le B
 
     Steps alternate: ``feature_steps`` on :math:`\Delta_X` (Adam), then ``edge_steps`` on the relaxed flips
     :math:`p \in [0, 1]` (projected onto the budget), until ``steps`` are done. Then discrete graphs are drawn, and the

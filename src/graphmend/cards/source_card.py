@@ -24,7 +24,7 @@ from graphmend.model.embedding import Call, Tap
 from graphmend.model.first_layer import FirstLayer
 from graphmend.model.wiring import OwnEmbed, Taps
 from graphmend.outputs import FLOATS, TASKS, Task
-from graphmend.results.tables import html_table, text_lines
+from graphmend.results.tables import html_table, markdown_table, text_lines
 from graphmend.wrappers import unwrapped
 
 __all__ = ["SourceCard", "nearest_centroid"]
@@ -279,6 +279,27 @@ class SourceCard:
 
     def _repr_html_(self) -> str:
         return html_table(self._title, self._rows())
+
+    def markdown(self, file: str = "model.card.safetensors") -> str:
+        """A section for the page of a model (a *model card*, as on Hugging Face): what the model is used to.
+
+        Args:
+            file: The file in which this card is kept, for the line that says how to use it.
+        """
+        columns, spread = self.column_mean.numel(), [float(self.column_min.min()), float(self.column_max.max())]
+        rows = [
+            ("training graph", f"{self.nodes:,} nodes, {self.edges_per_node:.1f} edges per node"),
+            ("feature columns", f"{columns}, with values from {spread[0]:.3g} to {spread[1]:.3g}"),
+            *((name, value) for name, value in self._rows() if name != "edges"),
+            ("edges", f"{100 * self.homophily:.0f} % within a {self._kind}"),
+            ("weights", f"the card belongs to those with the digest {self.model[:16]}"),
+        ]
+        call = f"```python\nresult = graphmend.mend(model, data, card={json.dumps(file)})\n```"
+        about = (
+            "What the model is used to, seen from its first layer and its embedding; no row of the training graph is "
+            f"in it. `{file}` has the card itself, with which a graph can be compared and mended:"
+        )
+        return "\n\n".join(("## Source card", about, call, markdown_table(rows))) + "\n"
 
     @property
     def _title(self) -> str:

@@ -16,6 +16,7 @@ from graphmend.cli.common import (
     Model,
     Output,
     Quiet,
+    RayAddress,
     Seed,
     Task,
     Verbose,
@@ -23,6 +24,7 @@ from graphmend.cli.common import (
     check_no_clash,
     part_of_output,
     reported,
+    workers_of,
 )
 from graphmend.cli.console import PlainConsole, log_to_stderr
 from graphmend.cli.lab import lab
@@ -56,6 +58,7 @@ def card(
     device: Device = "cpu",
     quiet: Quiet = False,
     verbose: Verbose = 0,
+    ray: RayAddress = None,
 ) -> None:
     """Make a source card: what the training graph looks like to a model, in a few kilobytes.
 
@@ -77,6 +80,8 @@ def card(
     from graphmend.files.files import check_target
     from graphmend.files.provenance import provenance
     from graphmend.shards.folder import read_graph
+    from graphmend.workers.ray_cluster import Ray
+    from graphmend.workers.shard_tasks import on_cluster
 
     log_to_stderr(quiet, verbose)
     where = device_of(device)
@@ -93,7 +98,14 @@ def card(
     else:
         graphs = [read_graph(path, missing_allowed=False) for path in graph or []]
     complete = [for_model(data, net, where) for data in graphs]
-    made: Any = make_card(net, complete, embedding=embedding, seed=seed, output=part_of_output(output), task=task)
+    workers = workers_of(None, ray, device)
+    options: Any = {"embedding": embedding, "seed": seed, "output": part_of_output(output), "task": task}
+    if isinstance(workers, Ray):
+        require(len(complete) == 1, f"--ray works on one graph folder (got {len(complete)} graphs); leave it out")
+        with on_cluster(complete[0], workers, not quiet and not json_) as shared:
+            made: Any = make_card(net, shared, **options)
+    else:
+        made = make_card(net, complete, **options)
     made.save(target)
     if json_:
         of_card = card_facts(made) if isinstance(made, SourceCard) else made.facts()

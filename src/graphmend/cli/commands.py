@@ -26,7 +26,8 @@ app = typer.Typer(
 )
 app.command()(lab("cli.demo").demo)
 app.command(cls=TakesRay)(WithSettings(mend))
-for command in (apply, revert, card, watch, lab("cli.train").train, info, pack):
+app.command(cls=TakesRay)(card)
+for command in (apply, revert, watch, lab("cli.train").train, info, pack):
     app.command()(command)
 app.command("list")(list_)
 app.add_typer(lab("cli.data").data_app, name="data")

@@ -100,7 +100,8 @@ RayAddress = Annotated[
     typer.Option(
         "--ray",
         help="Use a Ray cluster: its address, such as 10.0.0.1:6379, or 'auto'; without an address, a Ray is started on"
-        " this machine. Needs graphmend[ray].",
+        " this machine. Graph files are one piece of work each, a graph folder is worked on in shards. Only give a"
+        " cluster that you trust: whoever runs it can run code here. Needs graphmend[ray].",
         show_default=False,
         metavar="[ADDRESS]",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from contextlib import chdir, closing, nullcontext
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.edits import edge_attributes
 from graphmend.graph.limits import Limits
+from graphmend.graph.mapped import MappedGraph
 from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
@@ -53,6 +54,8 @@ from graphmend.transforms import view_of
 from graphmend.version import __version__
 from graphmend.workers.folders import in_folder
 from graphmend.workers.local import Lost, Workers
+from graphmend.workers.ray_cluster import Ray
+from graphmend.workers.shard_tasks import on_cluster
 
 Report = dict[str, Any]
 
@@ -325,8 +328,13 @@ def _run(
         labels=request.labels,
         log_level=request.log_level,
     )
-    reports = _mended(mending, left, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
+    cluster = workers if isinstance(workers, Ray) and where.type == "cpu" else None
+    apart = [job for job in left if cluster is None or not isinstance(job.data, MappedGraph)]
+    reports = _mended(mending, apart, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
     for job in left:
+        if job.path not in reports:  # a graph folder, which is work for all of them
+            with on_cluster(job.data, cluster, shown) as graph:
+                _, reports[job.path] = mending(replace(job, data=graph), request.out)
         job.report = reports[job.path]
     _print(request, [job.report for job in jobs if job.report is not None], card)
 
@@ -344,9 +352,8 @@ def _mended(
         for _ in bar:
             result = next(results)
             if isinstance(result, Lost):
-                raise GraphMendError(
-                    f"the process that mended {result.item.path} died ({result.reason}); mend it alone"
-                )
+                message = f"the process that mended {result.item.path} died ({result.reason}); mend it alone"
+                raise GraphMendError(message)
             path, reports[path] = result
     return reports
 

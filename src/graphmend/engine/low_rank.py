@@ -16,7 +16,7 @@ from torch import Tensor
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures, as_tensor
 
-__all__ = ["Leaves", "changed_features", "rows_of"]
+__all__ = ["Leaves", "changed_features", "parts_of"]
 
 
 class _LowRankMaps(LinearMaps):
@@ -97,9 +97,9 @@ def changed_features(base: LinearMaps, left: Tensor | None = None, right: Tensor
     return SharedFeatures.of(base if left is None or right is None else _LowRankMaps(base, left, right))
 
 
-def rows_of(x: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of features, written out; of a change of low rank, no others are."""
+def parts_of(x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """Features, and the change of low rank on top of them that is not written out, if there is one."""
     maps = x.maps if isinstance(x, SharedFeatures) else None
     if not isinstance(maps, _LowRankMaps) or maps.is_written_out or maps.left is None or maps.right is None:
-        return as_tensor(x)[rows]
-    return torch.addmm(maps.base.x[rows], maps.left[rows], maps.right)
+        return as_tensor(x), None
+    return maps.base.x, (maps.left, maps.right)

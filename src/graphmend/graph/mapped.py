@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,7 +12,19 @@ from torch_geometric.data import Data
 
 from graphmend.graph.canonical import mixed
 
-__all__ = ["MappedGraph"]
+__all__ = ["MappedGraph", "Mapper"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Mapper(Protocol):
+    """Calls a function for every item and yields the results in any order, as those of :mod:`graphmend.workers` do."""
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterator[Any]:
+        """The results."""
+        ...
+
 
 _BLOCK = 4_000_000  # edges at a time
 _FACTOR = 2654435761  # a prime
@@ -22,7 +36,17 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
     Copies know the folder, too. What belongs to the edges of the folder holds for a copy only as long as it has them.
     """
 
-    def mapped_from(self, folder: Path, offsets: Tensor, *, symmetric: bool, shards: int | None) -> None:
+    def mapped_from(
+        self,
+        folder: Path,
+        offsets: Tensor,
+        *,
+        symmetric: bool,
+        shards: int | None,
+        workers: Mapper | None = None,
+        opened: Callable[[Path], MappedGraph] | None = None,
+        digest: str = "",
+    ) -> None:
         """Remember where the arrays lie.
 
         Args:
@@ -30,14 +54,55 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
             offsets: Where the edges of each target begin, and where the last ones end.
             symmetric: Whether every edge is there in both directions.
             shards: In how many shards a model runs; ``None`` if the memory decides.
+            workers: Who works on the shards; this process when ``None``.
+            opened: Opens the folder again, in another process.
+            digest: Of everything in the folder, by which it is known elsewhere.
         """
         known = {"_folder": folder, "_shards": shards, "_symmetric": symmetric, "_offsets": offsets}
-        self.__dict__.update(known, _edges=_place(self.edge_index))
+        own = {name: _place(value) for name, value in self.to_dict().items() if isinstance(value, Tensor)}
+        self.__dict__.update(known, _edges=_place(self.edge_index), _workers=workers, _opened=opened, _own=own)
+        self.__dict__["_digest"] = digest
+
+    def __reduce__(self) -> Any:
+        """What goes to another process: the folder, and whatever is not as it is there."""
+        opened = self.__dict__.get("_opened")
+        if opened is None:
+            return super().__reduce__()
+        own, values = self.__dict__["_own"], self.to_dict()
+        others = {
+            name: value
+            for name, value in values.items()
+            if not isinstance(value, Tensor) or own.get(name) != _place(value)
+        }
+        return _reopened, (opened, self.folder, self.shards, others, [name for name in own if name not in values])
+
+    @property
+    def workers(self) -> Mapper | None:
+        """Who works on the shards; this process when ``None``."""
+        return self.__dict__.get("_workers")
+
+    @property
+    def least_shards(self) -> int:
+        """How many shards a graph has at least that is worth working on together."""
+        return getattr(self.workers, "least", 1)
+
+    def over(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """``function(item)`` for every item, in any order, by whoever works on the shards.
+
+        Where that is not this process alone, the function goes to others and has to be picklable: a mapped graph
+        in it is opened again there.
+        """
+        return map(function, items) if self.workers is None else self.workers(function, items)
 
     @property
     def folder(self) -> Path | None:
         """Where the arrays lie."""
         return self.__dict__.get("_folder")
+
+    @property
+    def digest(self) -> str:
+        """Of everything in the folder, by which it is known elsewhere."""
+        return str(self.__dict__.get("_digest", ""))
 
     @property
     def shards(self) -> int | None:
@@ -74,5 +139,18 @@ def _same_both_ways(edge_index: Tensor) -> bool:
     return total % 2**64 == 0
 
 
-def _place(edge_index: Tensor) -> tuple[int, tuple[int, ...]]:
-    return edge_index.data_ptr(), tuple(edge_index.shape)
+def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], int]:
+    """Where a tensor lies, and how often it was written into."""
+    return tensor.data_ptr(), tuple(tensor.shape), 0 if tensor.is_inference() else tensor._version
+
+
+def _reopened(
+    opened: Callable[[Path], MappedGraph], folder: Path, shards: int | None, others: dict[str, Any], gone: list[str]
+) -> MappedGraph:
+    graph = opened(folder)
+    for name, value in others.items():
+        graph[name] = value
+    for name in gone:
+        del graph[name]
+    graph.__dict__["_shards"] = shards
+    return graph

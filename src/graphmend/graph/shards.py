@@ -53,7 +53,9 @@ def run_cost(nodes: int, edges: int, columns: int, width: int, size: int = 4) ->
     return nodes * (columns + NODE_ROWS * width) * size + edges * (16 + EDGE_ROWS * max(width, 1) * size)
 
 
-def plan(graph: MappedGraph, hops: int, width: int, budget: int, available: int) -> list[tuple[int, int]]:
+def plan(
+    graph: MappedGraph, hops: int, width: int, budget: int, available: int, least: int = 1
+) -> list[tuple[int, int]]:
     """The ranges of targets to run one after the other; their halos are counted before anything runs.
 
     A range whose halo does not fit into the budget is halved, down to a single node, a hub. Where halving saves
@@ -66,13 +68,14 @@ def plan(graph: MappedGraph, hops: int, width: int, budget: int, available: int)
         width: Of the model's widest layer.
         budget: Bytes that a shard may take.
         available: Bytes that are free.
+        least: How many ranges there shall be at least, for others to work on.
     """
     nodes, columns, size = graph.x.size(0), graph.x.size(1), graph.x.element_size()
     offsets = graph.offsets()
     assert offsets is not None
     edges = int(offsets[-1])
     whole = run_cost(nodes, edges, columns, width, size)
-    number = graph.shards or max(1, -(-whole // max(1, budget)))
+    number = graph.shards or max(least, -(-whole // max(1, budget)))
     if graph.shards is None and number == 1:
         return [(0, nodes)]
     goals = torch.arange(1, number) * edges // number

@@ -28,6 +28,8 @@ from graphmend.model.scripted import is_scripted, require_visible_layers
 
 __all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
+_ROUNDING = 1e-5  # of the largest number, up to which two gradients count as equal
+_GOLDEN = 0.618034  # its multiples modulo 1 have no pattern in which errors could cancel
 LEAST_RESPONSE = 1e-4  # of an output's largest number, by which other features must move it
 _LOG = logging.getLogger(__name__)
 _NORMS = (_BatchNorm, GraphBatchNorm)
@@ -158,7 +160,7 @@ def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tens
     with torch.enable_grad():
         mean = first_layer(leaves.features).mean(0)
         if leaves.products and mean.requires_grad:
-            rows = torch.stack([_response(m, leaves.products) for m in mean])
+            rows = _responses(mean, leaves.products)
             return (rows.to(leaves.weights.dtype) @ leaves.weights).t().contiguous()
         shift = torch.zeros_like(x[:1]).requires_grad_()
         mean = first_layer(x + shift).mean(0)
@@ -167,6 +169,22 @@ def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tens
     complete = len(straight) > 0 and all(row is not None for row in straight)
     require(complete, "the first layer of the model has no gradient for the features; does it run under no_grad?")
     return torch.cat([row for row in straight if row is not None]).t().contiguous()
+
+
+def _responses(mean: Tensor, products: list[Tensor]) -> Tensor:
+    """How each unit follows a shift of all rows of some products, ``(units, columns of all products)``.
+
+    Most layers sum each column of a product over neighbours by itself, so that unit i follows column i alone. Then one
+    gradient of all units together has all numbers, and one in another direction shows whether that is so; otherwise
+    each unit has a gradient of its own.
+    """
+    units = mean.numel()
+    if all(product.size(1) == units for product in products):
+        direction = 1 + (torch.arange(units, dtype=mean.dtype, device=mean.device) * _GOLDEN) % 1
+        together, turned = (_response(mean @ d, products).view(-1, units) for d in (torch.ones_like(mean), direction))
+        if (turned - direction * together).abs().amax() <= _ROUNDING * together.abs().amax():
+            return torch.cat([block.diag() for block in together], dim=1)
+    return torch.stack([_response(unit, products) for unit in mean])
 
 
 def _response(value: Tensor, products: list[Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -20,6 +21,7 @@ from torch_geometric.data import Data
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.engine import MODES
+from graphmend.engine.low_rank import parts_of
 from graphmend.engine.memory import keeping_memory
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
@@ -39,13 +41,14 @@ from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
-from graphmend.model.sharded import Part, Sharding, put_together
-from graphmend.model.wiring import Taps, signature, wiring_of
+from graphmend.model.sharded import Sharding, ShardRun, put_together
+from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
 __all__ = ["FrozenGNN", "Observation"]
 
 _LOG = logging.getLogger(__name__)
+_Shards = tuple[list[tuple[int, int]], int]
 
 
 class Observation(NamedTuple):
@@ -122,6 +125,7 @@ class FrozenGNN:
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
         self._ones: Tensor | None = None
+        self._given_wiring: Wiring | None = None
         self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
@@ -137,7 +141,7 @@ class FrozenGNN:
                 stack.enter_context(keeping_memory(self._data.x, self._data.edge_index.size(1), self.width))
             taps = self._given_taps
             self.signature = (signature(self.module, self._data, self._embedding), self.output)
-            self._wiring = wiring_of(self.module, self.signature)
+            self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
             self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
             self._probe.run_once()
             if self._embedding is not None:  # complain about a wrong name also where Z is not needed
@@ -162,18 +166,18 @@ class FrozenGNN:
     def __call__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits. ``edge_weight`` is the presence of each edge, on top of the weight the graph itself gives it."""
         forward = self._caller()
-        parts = self._parts(x, edge_index, edge_weight)
-        if parts is not None:
-            return self._in_shards(parts, lambda part: self(part.x, part.edge_index))
+        shards = self._shards(x, edge_index, edge_weight)
+        if shards is not None:
+            return self._in_shards(x, shards, "logits")[0]
         with failures_named(self.module, self._data):
             return self._scores(self._ready(forward, x, edge_index, edge_weight)())
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The representation Z, one row per node."""
         forward, source = self._caller(), self._probe.embedding()
-        parts = self._parts(x, edge_index, edge_weight)
-        if parts is not None:
-            return self._in_shards(parts, lambda part: self.embed(part.x, part.edge_index))
+        shards = self._shards(x, edge_index, edge_weight)
+        if shards is not None:
+            return self._in_shards(x, shards, "z")[0]
         with failures_named(self.module, self._data):
             if isinstance(source, Tap):
                 return source(self.module, self._ready(forward, x, edge_index, edge_weight))
@@ -183,9 +187,9 @@ class FrozenGNN:
     def first_layer(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The output of the first layer before any normalisation or activation, one row per node."""
         forward, source = self._caller(), self._probe.first_layer()
-        parts = self._parts(x, edge_index, edge_weight)
-        if parts is not None:
-            return self._in_shards(parts, lambda part: self.first_layer(part.x, part.edge_index))
+        shards = self._shards(x, edge_index, edge_weight)
+        if shards is not None:
+            return self._in_shards(x, shards, "first")[0]
         with failures_named(self.module, self._data):
             return source.tap(self.module, self._ready(forward, x, edge_index, edge_weight))
 
@@ -201,30 +205,41 @@ class FrozenGNN:
         together = [first] if z_tap is None else [first, z_tap]
         x = data.x if x is None else x
         with failures_named(self.module, data), self.on(data, weights_count=self.weights_count):
-            parts = self._parts(x, data.edge_index, None)
-            if parts is not None:
-                return Observation(*put_together(parts, x.size(0), self.observe))
+            shards = self._shards(x, data.edge_index, None)
+            if shards is not None:
+                return Observation(*self._in_shards(x, shards, "all"))
             run = self._ready(forward, x, data.edge_index, None)
             logits, (shown, *z) = tapped(self.module, together, run)
             return Observation(shown, z[0] if z else self.embed(x, data.edge_index), self._scores(logits))
 
-    def _parts(self, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> Iterator[Part] | None:
-        """The shards of a mapped graph that is too large for one run; ``None`` for all others."""
+    def _shards(self, x: Tensor, edge_index: Tensor, presence: Tensor | None) -> _Shards | None:
+        """The shards of a mapped graph that is too large for one run, and their hops; ``None`` for all others."""
         data = self._data
         if presence is not None or not isinstance(data, MappedGraph) or edge_index.shape != data.edge_index.shape:
             return None
+        return self._sharding.ranges(data, x)
+
+    def _in_shards(self, x: Tensor, shards: _Shards, name: str) -> tuple[Tensor, ...]:
+        """What the model gives, run on one shard after the other, or by others at the same time."""
+        graph, (ranges, hops) = copy.copy(self._data), shards
+        graph.x, change = parts_of(x)
         if self._presence is not None:
-            data = copy.copy(data)
-            data.edge_weight = self._presence
-        return self._sharding.parts(data, x)
+            graph.edge_weight = self._presence
+        counts, others = self.weights_count, graph.workers is not None
+        show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
+        if others:
+            taps = None if name == "logits" else self._probe.taps()
+            wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
+            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
+        return put_together(graph.over(ShardRun(graph, hops, show, change), ranges), x.size(0))
 
-    def _in_shards(self, parts: Iterator[Part], run: Callable[[Data], Tensor]) -> Tensor:
-        def on_part(part: Data) -> tuple[Tensor]:
-            with self.on(part, weights_count=counts):
-                return (run(part),)
-
-        counts = self.weights_count
-        return put_together(parts, self._data.x.size(0), on_part)[0]
+    def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
+        """The outputs of a name on a graph that may be another one."""
+        with self.on(data, weights_count=weights_count):
+            if name == "all":
+                return tuple(self.observe(data))
+            runs: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"z": self.embed, "first": self.first_layer}
+            return (runs.get(name, self)(data.x, data.edge_index),)
 
     @functools.cached_property
     def _sharding(self) -> Sharding:
@@ -466,3 +481,23 @@ class FrozenGNN:
 
     def _scores(self, out: Any) -> Tensor:
         return scores_of(out, self._data.x.size(0), number_of_graphs(self._data))
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What a model gives for the graph of a shard, in a process that knows nothing but this."""
+
+    model: nn.Module
+    name: str
+    weights_count: bool
+    embedding: str | None
+    seed: int
+    taps: Taps | None
+    output: Output
+    wiring: Wiring
+
+    def __call__(self, data: Data) -> tuple[Tensor, ...]:
+        own = FrozenGNN(self.model, data, embedding=self.embedding, seed=self.seed, taps=self.taps, output=self.output)
+        own._given_wiring = self.wiring
+        with own as frozen, torch.no_grad():
+            return frozen._shown(self.name, self.weights_count, data)

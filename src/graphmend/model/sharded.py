@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.engine.low_rank import rows_of
 from graphmend.engine.memory import available_memory
 from graphmend.errors import require
 from graphmend.graph.mapped import MappedGraph
@@ -17,13 +17,50 @@ from graphmend.graph.shards import cut, plan, run_cost
 from graphmend.model.call import Output
 from graphmend.model.reach import reach_of
 
-__all__ = ["Part", "Sharding", "put_together"]
+__all__ = ["Rows", "ShardRun", "Sharding", "put_together"]
 
-Part = tuple[Data, int, int]
-"""The graph of a shard, its first owned node, and how many it owns."""
+Rows = tuple[int, tuple[Tensor, ...]]
+"""The first owned node of a shard, and what a run gives for the nodes that it owns."""
 
 SHARE = 0.25  # of the free memory, that a shard may take
 MOST = 1 << 30  # bytes that a shard may take, however much is free
+ALONE = 1 << 24  # bytes of a run that is over before others have begun
+
+
+@dataclass(frozen=True)
+class ShardRun:
+    """A run of a model on one shard: a pure function of the range of nodes that the shard owns.
+
+    It can be sent to another process if ``show`` can be.
+
+    Args:
+        graph: The whole graph, with the features to run on.
+        hops: How far the halo reaches.
+        show: What the model gives for the graph of a shard, some tensors with a row for each of its nodes.
+        change: A change of low rank of the features, ``left @ right``, that is not written out.
+    """
+
+    graph: MappedGraph
+    hops: int
+    show: Callable[[Data], tuple[Tensor, ...]]
+    change: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, bounds: tuple[int, int]) -> Rows:
+        """What the model gives for the owned nodes."""
+        offsets = self.graph.offsets()
+        assert offsets is not None
+        own = copy.copy(self.graph)
+        own.x = torch.arange(own.x.size(0)).unsqueeze(1)  # the rows to take
+        part, start, owned = next(cut(own, offsets, [bounds], self.hops))
+        inside = part.x.view(-1)
+        part.x = self.graph.x[inside]
+        if self.change is not None:
+            left, right = self.change
+            part.x = torch.addmm(part.x, left[inside], right)
+        found = self.show(part)
+        fits = all(rows.size(0) == inside.numel() for rows in found)
+        require(fits, "the model gives no row per node, so it cannot run in shards")
+        return start, tuple(rows[:owned] for rows in found)
 
 
 class Sharding:
@@ -49,8 +86,8 @@ class Sharding:
             self._reach[symmetric] = reach_of(self.model, graph, symmetric, self.seed, self.leave_out, self.output)
         return self._reach[symmetric]
 
-    def parts(self, graph: Data, x: Tensor) -> Iterator[Part] | None:
-        """The shards of a graph with other features; ``None`` where it runs as a whole."""
+    def ranges(self, graph: Data, x: Tensor) -> tuple[list[tuple[int, int]], int] | None:
+        """The shards of a graph with other features, and their hops; ``None`` where it runs as a whole."""
         if not isinstance(graph, MappedGraph) or (torch.is_grad_enabled() and x.requires_grad):
             return None
         offsets = graph.offsets()
@@ -60,7 +97,8 @@ class Sharding:
         free = available_memory(torch.device("cpu"))
         budget = min(MOST, int(SHARE * free))
         cost = run_cost(nodes, edges, x.size(1), self.width, x.element_size())
-        if graph.shards is None and cost <= budget:
+        least = graph.least_shards if cost > ALONE else 1
+        if graph.shards is None and cost <= budget and least == 1:
             return None
         hops = self.reach(graph)
         if hops is None:
@@ -71,30 +109,18 @@ class Sharding:
                 f"graph it takes about {cost / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free; use a larger machine",
             )
             return None
-        key = (graph.edge_index.data_ptr(), hops, graph.shards)
+        key = (graph.edge_index.data_ptr(), hops, graph.shards or least)
         if key not in self._plans:
-            self._plans[key] = plan(graph, hops, self.width, budget, free)
-        return self._cut(graph, offsets, x, self._plans[key], hops)
-
-    @staticmethod
-    def _cut(
-        graph: MappedGraph, offsets: Tensor, x: Tensor, ranges: list[tuple[int, int]], hops: int
-    ) -> Iterator[Part]:
-        own = copy.copy(graph)
-        own.x = torch.arange(x.size(0)).unsqueeze(1)  # the rows to take
-        for part, start, owned in cut(own, offsets, ranges, hops):
-            part.x = rows_of(x, part.x.view(-1))
-            yield part, start, owned
+            self._plans[key] = plan(graph, hops, self.width, budget, free, least)
+        return self._plans[key], hops
 
 
-def put_together(parts: Iterator[Part], nodes: int, run: Callable[[Data], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """What a run gives for the nodes that each shard owns, for all nodes."""
+def put_together(found: Iterable[Rows], nodes: int) -> tuple[Tensor, ...]:
+    """What runs give for the nodes that each shard owns, for all nodes; the shards may come in any order."""
     out: tuple[Tensor, ...] = ()
-    for part, start, owned in parts:
-        found = run(part)
+    for start, parts in found:
         if not out:
-            out = tuple(rows.new_empty((nodes, *rows.shape[1:])) for rows in found)
-        for whole, rows in zip(out, found, strict=True):
-            require(rows.size(0) == part.x.size(0), "the model gives no row per node, so it cannot run in shards")
-            whole[start : start + owned] = rows[:owned]
+            out = tuple(rows.new_empty((nodes, *rows.shape[1:])) for rows in parts)
+        for whole, rows in zip(out, parts, strict=True):
+            whole[start : start + rows.size(0)] = rows
     return out

@@ -5,7 +5,7 @@ least as large, ties broken by a random number :math:`\theta_n`,
 
 .. math:: p_n = \frac{\#\{i < n : s_i > s_n\} + \theta_n \#\{i \le n : s_i = s_n\}}{n}
 
-is uniform on (0, 1] and independent of :math:`p_1, \dots, p_{n-1}` (Vovk, Gammerman and Shafer, *Algorithmic Learning
+is uniform on (0, 1] and independent of :math:`p_1, \ldots, p_{n-1}` (Vovk, Gammerman and Shafer, *Algorithmic Learning
 in a Random World*). A bet is a function :math:`e_b(p) \ge 0` that falls in p and has the mean 1, so it gains only where
 numbers are larger than they were. The capital is spread over several bets b and over the graphs j at which to begin:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from graphmend.results.history import Step
     from graphmend.results.results import Results
 
-__all__ = ["frame", "graph_columns", "html_table", "node_columns", "step_columns", "text_lines"]
+__all__ = ["frame", "graph_columns", "html_table", "markdown_table", "node_columns", "step_columns", "text_lines"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,6 +47,16 @@ def html_table(title: str, rows: Iterable[Iterable[Any]], head: Iterable[str] = 
         cells = "".join(f"<td style='text-align:left'>{_text(value)}</td>" for value in others)
         lines.append(f"<tr><th style='text-align:left'>{_text(first)}</th>{cells}</tr>")
     return f"<table><caption style='text-align:left'>{caption}</caption>{''.join(lines)}</table>"
+
+
+def markdown_table(rows: Iterable[tuple[str, Any]]) -> str:
+    """A table without a head in Markdown. Names come from models of any origin, so nothing in them is markup."""
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {_plain(name)} | {_plain(value)} |" for name, value in rows)])
+
+
+def _plain(value: Any) -> str:
+    text = " ".join(escape(str(value), quote=False).split())  # one line
+    return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text)
 
 
 def _text(value: Any) -> str:

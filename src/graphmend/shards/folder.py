@@ -7,10 +7,12 @@ names them with types, shapes and checksums. It is written last, so a folder is 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,13 @@ from graphmend.files.array_graphs import TYPES
 from graphmend.files.files import Array, check_folder, first_line, path_of, read_json, within, write_text
 from graphmend.files.graph_files import load_graph
 from graphmend.graph.checks import check_graph
-from graphmend.graph.mapped import MappedGraph
+from graphmend.graph.mapped import MappedGraph, Mapper
 
 __all__ = [
     "NOTE",
     "checksum",
     "create_array",
+    "digest_of",
     "open_array",
     "open_graph",
     "read_graph",
@@ -52,7 +55,9 @@ def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
     return data
 
 
-def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = None) -> MappedGraph:
+def open_graph(
+    path: str | Path, *, verify: bool = True, shards: int | None = None, workers: Mapper | None = None
+) -> MappedGraph:
     """A graph folder, mapped into memory, for :func:`graphmend.card` and :func:`graphmend.mend`.
 
     The arrays are private: what is written into them never reaches the folder.
@@ -61,11 +66,13 @@ def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = No
         path: The folder, written by :func:`graphmend.shards.pack` or ``graphmend pack``.
         verify: Whether to compare the checksums, which reads every byte once; types and sizes are always compared.
         shards: In how many shards a model runs; the free memory decides when ``None``.
+        workers: Who works on the shards, such as :class:`graphmend.workers.local.Local`; this process when ``None``.
+            All of them have to see the folder.
     """
-    folder = path_of(path)
+    folder = path_of(path).absolute()
     remedy = "pack the graph again"
     require(folder.is_dir(), f"there is no graph folder {folder}; make it with 'graphmend pack'")
-    left = folder.with_name(folder.name + ".partial")
+    left = folder.parent / f"{folder.name}.partial"
     hint = f"; {left} is unfinished, run 'graphmend pack' again to resume" if left.exists() else f"; {remedy}"
     require((folder / NOTE).is_file(), f"{folder} has no {NOTE}, so it is no complete graph folder{hint}")
     note = read_json(folder / NOTE)
@@ -84,8 +91,21 @@ def open_graph(path: str | Path, *, verify: bool = True, shards: int | None = No
     nodes, edges = data.x.size(0), data.edge_index.size(1)
     fits = offsets.numel() == nodes + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == edges
     require(fits, f"{folder}: offsets.npy does not fit {nodes} nodes and {edges} edges; {remedy}")
-    data.mapped_from(folder, offsets, symmetric=note.get("symmetric") is True, shards=number)
+    data.mapped_from(
+        folder,
+        offsets,
+        symmetric=note.get("symmetric") is True,
+        shards=number,
+        workers=workers,
+        opened=partial(open_graph, verify=False),
+        digest=digest_of(folder),
+    )
     return data
+
+
+def digest_of(folder: Path) -> str:
+    """A digest of what :data:`NOTE` says of a folder, the checksums of all arrays among it."""
+    return hashlib.sha256((folder / NOTE).read_bytes()).hexdigest()
 
 
 def _opened(folder: Path, name: str, entry: Any, verify: bool, remedy: str) -> Tensor:

@@ -92,7 +92,7 @@ def _working(target: Path, memory: float) -> Iterator[tuple[Any, Path]]:
         import duckdb
     except ImportError as error:
         raise GraphMendError("packing needs DuckDB; install it with pip install 'graphmend[scale]'") from error
-    work = target.with_name(target.name + ".partial")
+    work = target.parent / f"{target.name}.partial"
     busy = f"{work} is being written by another process; wait for it, or choose another folder"
     name = str(work.resolve())
     with _LOCK:

@@ -13,13 +13,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-import joblib
 import torch
 
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import first_line
 
-__all__ = ["Local", "Lost", "Workers", "processes"]
+__all__ = ["Local", "Lost", "Tree", "Workers", "processes"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,6 +37,35 @@ class Lost(Generic[T]):
     item: T
     reason: str
     out_of_memory: bool = False
+
+
+class Tree(Generic[R]):
+    """Merges values in pairs as they come, and these in pairs again; which ones depends on nothing but their order.
+
+    So sums of floats are the same on every run, and are off by the depth of the tree, not by the number of values.
+
+    Args:
+        merge: Makes one value of two neighbours.
+    """
+
+    def __init__(self, merge: Callable[[R, R], R]) -> None:
+        self.merge = merge
+        self._parts: list[tuple[int, R]] = []  # each of as many values as 2 to the power of its level
+
+    def add(self, value: R) -> None:
+        """Add the next value."""
+        level = 0
+        while self._parts and self._parts[-1][0] == level:
+            value, level = self.merge(self._parts.pop()[1], value), level + 1
+        self._parts.append((level, value))
+
+    def total(self) -> R:
+        """All of them merged."""
+        require(bool(self._parts), "there is nothing to merge; give at least one item")
+        value = self._parts.pop()[1]
+        while self._parts:
+            value = self.merge(self._parts.pop()[1], value)
+        return value
 
 
 class Workers(Protocol):
@@ -76,6 +104,8 @@ class Local:
         if self.jobs == 1:
             yield from map(function, items)
             return
+        import joblib  # when needed: on import it changes the environment
+
         parallel = joblib.Parallel(n_jobs=self.jobs, return_as="generator_unordered", batch_size=1)
         results = parallel(joblib.delayed(_attached)(os.getpid(), function, item) for item in items)
         try:

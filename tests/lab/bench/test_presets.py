@@ -26,11 +26,13 @@ def test_released_values_are_those_of_the_release() -> None:
 
 def gtrans_settings() -> Iterator[dict[str, Any]]:
     ood, abnormal, attack = GTRANS["ood"], GTRANS["abnormal"], GTRANS["attack"]
-    for name in ood.keys() - {"grid", "common"}:
+    for name in ood.keys() - {"grid", "losses", "common"}:
         yield from ({**ood["common"], **ood[name][backbone]} for backbone in BACKBONES)
     yield from ({**ood["common"], **point} for point in grid_points(ood["grid"]))
     yield from ({**abnormal["common"], **abnormal[name]} for name in ("cora", "citeseer", "pubmed", "arxiv"))
     yield from ({**attack["common"], **attack[mode]} for mode in ("paper", "released"))
+    yield from ({**attack["common"], **attack["paper"], **point} for point in grid_points(attack["grid"]))
+    yield from ({**abnormal["common"], **point} for point in grid_points(abnormal["grid"]))
 
 
 def test_gtrans_takes_all_of_its_settings() -> None:
@@ -39,8 +41,12 @@ def test_gtrans_takes_all_of_its_settings() -> None:
         GTrans(**settings)
 
 
+def test_every_experiment_has_the_discrete_graphs_of_the_paper() -> None:
+    assert {settings["candidates"] for settings in gtrans_settings()} == {"paper"}
+
+
 def test_data_sets_exist() -> None:
-    assert GTRANS["ood"].keys() - {"grid", "common"} <= DATASETS.keys()
+    assert GTRANS["ood"].keys() - {"grid", "losses", "common"} <= DATASETS.keys()
     assert presets()["eerm"].keys() <= DATASETS.keys()
 
 

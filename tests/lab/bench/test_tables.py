@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from graphmend.lab.bench.tables import Cell, Published, Table
+from graphmend.lab.bench.tables import Cell, Difference, Published, Table
 
 GCN = [("gcn", "erm"), ("gcn", "gtrans"), ("gcn", "eerm")]
 
@@ -51,17 +51,38 @@ def test_significance_is_paired_and_corrected() -> None:
     assert made(baseline=None).stars(GCN[1], "cora") == ""
 
 
-def test_each_cell_of_the_baseline_is_a_family_of_tests_of_its_own() -> None:
-    """As many further columns as one likes change nothing; further methods in the same column make it stricter."""
+def test_all_tests_of_a_table_are_one_family() -> None:
+    """Further columns and methods make each test stricter, unless they are not tested."""
     table = made(ranked=False)
-    alone = table._p_values[GCN[1], "cora"]
+    alone = table._p_values[GCN[1], "cora"]  # two tests: in the column arxiv all pairs are equal, which is one, too
     for row in GCN:
         table.cells[row, "more"] = Cell((1.0, 2.0, 3.5))
     wider = Table("", ["cora", "arxiv", "more"], GCN, table.cells, baseline="erm")
-    assert wider._p_values[GCN[1], "cora"] == alone
-    table.cells[GCN[2], "cora"] = Cell((70.0, 95.0, 60.0))
-    stricter = Table("", ["cora"], GCN, table.cells, baseline="erm")
-    assert stricter._p_values[GCN[1], "cora"] == 2 * alone
+    assert wider._p_values[GCN[1], "cora"] == 2 * alone  # with GTrans and EERM in the column more: four tests
+    narrow = Table("", ["cora", "arxiv", "more"], GCN, table.cells, baseline="erm", tested=["eerm"])
+    assert (GCN[1], "cora") not in narrow._p_values and narrow.stars(GCN[1], "cora") == ""
+
+
+def test_a_difference_in_the_dead_band_has_no_stars() -> None:
+    """Every seed gains 0.2 points: p is 0, but nobody would notice."""
+    base, better = Cell((90.0, 91.0, 92.0)), Cell((90.2, 91.2, 92.2))
+    cells = {(GCN[0], "cora"): base, (GCN[1], "cora"): better}
+    table = Table("", ["cora"], GCN[:2], cells, baseline="erm")
+    assert table._p_values[GCN[1], "cora"] < 0.01 and table.stars(GCN[1], "cora") == ""
+
+
+def test_a_difference_has_the_interval_of_students_t() -> None:
+    """Differences 1, 2 and 3: mean 2, standard deviation 1, and t = 4.303 with two degrees of freedom."""
+    difference = Difference.of([1.0, 2.0, 3.0])
+    assert difference.text() == "+2.00 [-0.48, +4.48]" and difference.seeds == 3
+    assert abs(difference.high - 2.0 - 4.302653 / 3**0.5) < 1e-5
+    assert Difference.of([1.5]).text(1) == "+1.5"
+
+
+def test_markdown_has_differences_with_intervals() -> None:
+    text = made().markdown()
+    assert "| gcn | gtrans | +3.03 [+2.89, +3.18] ** | +0.00 [+0.00, +0.00] |" in text
+    assert "#### Differences from erm" in text and "#### Differences" not in made(baseline=None).markdown()
 
 
 def test_two_seeds_are_not_tested() -> None:

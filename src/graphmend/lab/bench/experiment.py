@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from graphmend.errors import GraphMendError, listed, require
 from graphmend.files.files import first_line
-from graphmend.lab.bench.presets import GENERATED, data_notes
+from graphmend.lab.bench.presets import GENERATED, SUBSTITUTED, data_notes
 from graphmend.lab.bench.store import Result, Run, Store
-from graphmend.lab.bench.tables import FEWEST_SEEDS, Cell, Published, Table
+from graphmend.lab.bench.tables import DEAD_BAND, FEWEST_SEEDS, Cell, Published, Table
 
 __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
@@ -34,7 +34,7 @@ class Choice:
     datasets: tuple[str, ...]
     backbones: tuple[str, ...] = ("gcn",)
     methods: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = tuple(range(5))
     smoke: bool = False
 
     @property
@@ -102,7 +102,7 @@ class Experiment:
         return self._read(self.render, choice, store)
 
     def pictured(self, choice: Choice, store: Store) -> Any:
-        """The figure; ``None`` if there is none."""
+        """The figure; ``None`` if there is none, or not the runs for it."""
         return self._read(self.figure, choice, store)
 
     def _read(self, draw: Callable[[Choice, Store], T] | None, choice: Choice, store: Store) -> T | None:
@@ -157,27 +157,39 @@ def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Sto
         )
         failed = [record for record in records if record is not None and record["status"] == "failed"]
         note = ("OOM" if all(record["out_of_memory"] for record in failed) else "failed") if failed else ""
-        cells[measure.row, measure.column] = Cell(values, measure.paper, note, measure.digits)
-    footer = [*_footer(choice, options.get("baseline")), *options.pop("footer", []), *data_notes(choice.datasets)]
+        cells[measure.row, measure.column] = Cell(values, measure.paper, note, measure.digits, len(choice.seeds))
+    footer = [
+        *_footer(choice, options.get("baseline"), options.get("tested")),
+        *options.pop("footer", []),
+        *data_notes(choice.datasets),
+    ]
     return Table(title, list(columns), list(rows), cells, footer, **options)
 
 
-def published(cell: Any, dataset: str | None = None) -> Published | str | None:
-    """A number of ``paper.toml``; no difference is shown for a generated data set."""
+def published(cell: Any, dataset: str | None = None, *, edges: bool = False) -> Published | str | None:
+    """A number of ``paper.toml``; no difference is shown where the data are not the paper's.
+
+    Args:
+        cell: The number, with its deviation or without.
+        dataset: The data set that ours is on.
+        edges: Whether the number depends on edges and labels alone.
+    """
     if cell is None or isinstance(cell, str):
         return cell
     mean, *deviation = cell if isinstance(cell, list) else [cell]
     spread = float(deviation[0]) if deviation else None
-    return Published(float(mean), spread, same_data=dataset not in GENERATED)
+    same = dataset not in GENERATED and (edges or dataset not in SUBSTITUTED)
+    return Published(float(mean), spread, same_data=same)
 
 
-def _footer(choice: Choice, baseline: str | None) -> list[str]:
+def _footer(choice: Choice, baseline: str | None, tested: Sequence[str] | None) -> list[str]:
     seeds = choice.seeds_in_words + (", or as many as n says" if len(choice.seeds) > 1 else "")
     where = " on embedded data for a few epochs: a smoke test, no result" if choice.smoke else ""
     notes = [f"{seeds}{where}. Beside our number: the paper's and the difference."]
     if baseline is not None and len(choice.seeds) >= FEWEST_SEEDS:
+        rows = f" Tested: {', '.join(tested)}." if tested else ""
         notes.append(
-            f"Stars: differs from {baseline} by a paired t-test over seeds, corrected (Holm) for the rows of that "
-            "column; * at the level 0.1, ** at 0.05."
+            f"Stars: differs from {baseline} by more than {DEAD_BAND} points and by a paired t-test over seeds, "
+            f"corrected (Holm) for all tests of the table; * at the level 0.1, ** at 0.05.{rows}"
         )
     return notes

@@ -10,7 +10,7 @@ from graphmend.errors import optional_module
 from graphmend.lab import INSTALL
 from graphmend.lab.bench.tables import Published, Table
 
-__all__ = ["BLUE", "GREEN", "GREY", "RED", "colours", "curves", "legend_below", "panels"]
+__all__ = ["BLUE", "GREEN", "GREY", "RED", "bars", "colours", "curves", "legend_below", "panels"]
 
 GREY, RED, BLUE, GREEN = "#9aa0a6", "#d1495b", "#5b8db8", "#2a9d8f"
 COLOURS = {"erm": GREY, "gcn": GREY, "tent": "#e9c46a", "eerm": RED, "jaccard": RED, "gtrans": BLUE, "mend": GREEN}
@@ -85,6 +85,33 @@ def curves(table: Table, label: str) -> Any:
         line.get_label(): line for panel in figure.axes for line in panel.get_lines() if line.get_label()[0] != "_"
     }
     figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize=8, frameon=False)
+    return figure
+
+
+def bars(table: Table) -> Any:
+    """One panel per column: a bar per row with the deviation over seeds; rows that share all words but the last stand
+    together, and hollow dots are the paper's."""
+    methods = list(dict.fromkeys(row[-1] for row in table.rows))
+    shown = {
+        column: [row for row in table.rows if table.cell(row, column).mean is not None] for column in table.columns
+    }
+    figure, axes = panels(len(table.columns), 1, (9.0, 2.6))
+    colour, width = colours(methods), 0.8 / max(len(methods), 1)
+    for axis, column in zip(axes, table.columns, strict=True):
+        groups = list(dict.fromkeys(row[:-1] for row in shown[column]))
+        for row in shown[column]:
+            cell, method = table.cell(row, column), row[-1]
+            x = groups.index(row[:-1]) + (methods.index(method) - (len(methods) - 1) / 2) * width
+            axis.bar(x, cell.mean, width, yerr=cell.deviation, color=colour[method], error_kw={"linewidth": 0.8})
+            if isinstance(cell.paper, Published):
+                axis.plot(x, cell.paper.mean, "o", color="black", fillstyle="none", markersize=4)
+        axis.set_xticks(range(len(groups)), [", ".join(group) for group in groups], fontsize=8)
+        axis.set_ylabel("score (%)", fontsize=8)
+        axis.set_title(column, fontsize=9)
+    from matplotlib.patches import Patch
+
+    legend_below(figure, [Patch(facecolor=colour[method]) for method in methods], methods)
+    figure.suptitle(table.title, fontsize=10)
     return figure
 
 

@@ -13,13 +13,16 @@ from typing import Any
 from graphmend.errors import choose
 
 __all__ = [
+    "DRAWN",
     "GENERATED",
     "RELEASED_NOTE",
     "STAND_INS",
+    "SUBSTITUTED",
     "abnormal_settings",
     "attack_settings",
     "data_notes",
     "ood_settings",
+    "own_or_stand_in",
     "paper",
     "preset",
     "presets",
@@ -65,11 +68,24 @@ STAND_INS = {
     "arxiv-size-ood": "arxiv-ood",
     "fb100-standin": "fb100",
     "arxiv-size": "arxiv",
+    "arxiv-votes-ood": "arxiv-ood",
+    "arxiv-votes": "arxiv",
 }
 """Sets that stand in for others, with the set whose settings and published numbers they have."""
 
 GENERATED = {"elliptic-size": "Elliptic", "arxiv-size-ood": "OGB-Arxiv", "arxiv-size": "OGB-Arxiv"}
 """Generated sets, with what they are in place of."""
+
+SUBSTITUTED = ("arxiv-votes", "arxiv-votes-ood")
+"""Real graphs without their published features."""
+
+DRAWN = ("cora-ood", "photo-ood", "elliptic-size", "arxiv-size-ood")
+"""Sets under distribution shift of which something is drawn at random."""
+
+
+def own_or_stand_in(tables: dict[str, Any], dataset: str, otherwise: Any = None) -> Any:
+    """What a table has for a data set, or for the one that it stands in for."""
+    return tables.get(dataset, tables.get(STAND_INS.get(dataset, dataset), otherwise))
 
 
 def data_notes(datasets: Iterable[str]) -> list[str]:
@@ -85,6 +101,12 @@ def data_notes(datasets: Iterable[str]) -> list[str]:
         for name in names
         if name in GENERATED
     ]
+    notes += [
+        f"{name} is the real OGB-Arxiv graph with substitute features, a language model's guesses of the class: scores "
+        "do not compare with the paper's, edges do."
+        for name in names
+        if name in SUBSTITUTED
+    ]
     if "fb100" in names:
         notes.append("In fb100, Rutgers89 and Oklahoma97 stand in for Penn94 and Texas80 where those are missing.")
     return notes
@@ -99,14 +121,14 @@ RELEASED_NOTE = (
 def ood_settings(dataset: str, backbone: str = "gcn", **changes: Any) -> dict[str, Any]:
     """Distribution shift: released values; those of Cora for sets that the paper does not have."""
     tables = presets()["gtrans"]["ood"]
-    own = tables.get(STAND_INS.get(dataset, dataset), tables["cora-ood"])[backbone]
+    own = own_or_stand_in(tables, dataset, tables["cora-ood"])[backbone]
     return {"name": "gtrans", **tables["common"], **own, **changes}
 
 
 def abnormal_settings(dataset: str, **changes: Any) -> dict[str, Any]:
     """Abnormal features: the loss of the training nodes and, weighted, the surrogate."""
     tables = preset("gtrans", "abnormal")
-    own = tables.get(STAND_INS.get(dataset, dataset), tables["cora"])
+    own = own_or_stand_in(tables, dataset, tables["cora"])
     return {"name": "gtrans", **tables["common"], **own, **changes}
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice
-from graphmend.lab.bench.presets import preset
+from graphmend.lab.bench.presets import DRAWN, own_or_stand_in, preset
 from graphmend.lab.bench.store import Result, Run
 
 __all__ = [
+    "ATTACK_NOTE",
     "BY_LABELS",
     "BY_LABELS_NOTE",
-    "LABELS_NOTE",
     "NOISE",
     "RATES",
     "ROBUST_SETS",
@@ -22,6 +22,7 @@ __all__ = [
     "attack_of",
     "attack_run",
     "attacked_run",
+    "first_of_group",
     "noisy_run",
     "score",
     "setting_of",
@@ -29,9 +30,10 @@ __all__ = [
     "train_run",
     "transfer_run",
     "tune_run",
+    "tuned_training_run",
 ]
 
-ROBUST = ("cora", "citeseer", "pubmed", "arxiv", "arxiv-size", "digits", "wine", "breast-cancer")
+ROBUST = ("cora", "citeseer", "pubmed", "arxiv", "arxiv-votes", "arxiv-size", "digits", "wine", "breast-cancer")
 
 
 def setting_of(dataset: str) -> str:
@@ -39,14 +41,37 @@ def setting_of(dataset: str) -> str:
     return "robust" if dataset in ROBUST else "ood"
 
 
-def train_run(dataset: str, backbone: str, seed: int, trainer: dict[str, Any] | None = None, **model: Any) -> Run:
+GROUP = 5
+
+
+def first_of_group(seed: int) -> int:
+    """The seed whose validation labels choose settings for its group of five seeds.
+
+    Example:
+        >>> [first_of_group(seed) for seed in (0, 4, 5, 9)]
+        [0, 0, 5, 5]
+    """
+    return seed - seed % GROUP
+
+
+def train_run(
+    dataset: str,
+    backbone: str,
+    seed: int,
+    trainer: dict[str, Any] | None = None,
+    *,
+    redraw: bool = False,
+    **model: Any,
+) -> Run:
     """Training as ``presets.toml`` has it.
 
     Args:
         dataset: A key of :data:`graphmend.lab.data.DATASETS`.
         backbone: A key of :data:`graphmend.lab.backbones.BACKBONES`.
-        seed: The run seed, of the data as well.
+        seed: The run seed.
         trainer: Name of a trainer and changes to its settings; ``{"name": "erm"}`` by default.
+        redraw: Whether data under distribution shift that are drawn are drawn anew for every seed; by default there is
+            one draw for all seeds, that of seed 0, as in the paper.
         model: Changes to the settings of the model.
     """
     recipe = _recipe(setting_of(dataset), dataset, backbone)
@@ -59,6 +84,8 @@ def train_run(dataset: str, backbone: str, seed: int, trainer: dict[str, Any] | 
         "trainer": {**common, **chosen},
         "seed": seed,
     }
+    if dataset in DRAWN and not redraw and seed != 0:
+        settings["draw"] = 0
     return Run("train", settings)
 
 
@@ -74,6 +101,7 @@ def adapt_run(
     abnormal: float | None = None,
     attack: Run | None = None,
     tune: Run | None = None,
+    tune_training: Run | None = None,
     source: bool = False,
 ) -> Run:
     """A trained model on test graphs that an adapter mends.
@@ -84,6 +112,7 @@ def adapt_run(
         abnormal: Share of the test nodes whose features become noise.
         attack: The attack whose graph is used.
         tune: The run that chose the other settings, from :func:`tune_run`.
+        tune_training: The run that chose the other settings of the trainer, from :func:`tuned_training_run`.
         source: Whether the adapter is given a source card.
     """
     settings = _harmed(train, adapter, abnormal, attack)
@@ -91,8 +120,10 @@ def adapt_run(
         settings["source"] = True
     if tune is not None:
         settings["tune"] = dict(tune.settings)
-    is_shared = train.settings["trainer"].get("target") != "each"  # otherwise there is one model per test graph
-    needs = (train if is_shared else None, attack, tune)
+    if tune_training is not None:
+        settings["tune_training"] = dict(tune_training.settings)
+    is_shared = tune_training is None and train.settings["trainer"].get("target") != "each"  # or trained by this run
+    needs = (train if is_shared else None, attack, tune, tune_training)
     return Run("adapt", settings, tuple(run for run in needs if run is not None))
 
 
@@ -109,9 +140,19 @@ def tune_run(
     return Run("tune", settings, tuple(run for run in (train, attack) if run is not None))
 
 
-def stats_run(train: Run, adapter: dict[str, Any] | None = None, *, attack: Run | None = None) -> Run:
+def tuned_training_run(train: Run, grid: dict[str, Any]) -> Run:
+    """The choice of a trainer's settings from a grid, by the validation score of the trained model."""
+    return Run("tune_training", {**train.settings, "grid": grid})
+
+
+def stats_run(
+    train: Run, adapter: dict[str, Any] | None = None, *, attack: Run | None = None, tune: Run | None = None
+) -> Run:
     """What a graph looks like beside the clean one: as it is, attacked, or mended after an attack."""
-    return Run("stats", _harmed(train, adapter, None, attack), tuple(run for run in (train, attack) if run is not None))
+    settings = _harmed(train, adapter, None, attack)
+    if tune is not None:
+        settings["tune"] = dict(tune.settings)
+    return Run("stats", settings, tuple(run for run in (train, attack, tune) if run is not None))
 
 
 def transfer_run(
@@ -142,8 +183,8 @@ def _harmed(train: Run, adapter: dict[str, Any] | None, abnormal: float | None, 
 def _recipe(setting: str, dataset: str, backbone: str) -> dict[str, Any]:
     tables = preset("models", setting)
     recipe: dict[str, Any] = copy.deepcopy(tables["all"])
-    cell = tables["cells"].get(dataset, {}).get(backbone, {})
-    for changes in (tables["datasets"].get(dataset, {}), tables["backbones"].get(backbone, {}), cell):
+    cell = own_or_stand_in(tables["cells"], dataset, {}).get(backbone, {})
+    for changes in (own_or_stand_in(tables["datasets"], dataset, {}), tables["backbones"].get(backbone, {}), cell):
         trainer = {**recipe["trainer"], **changes.get("trainer", {})}
         recipe = {**recipe, **changes, "trainer": trainer}
     return recipe
@@ -153,7 +194,7 @@ NOISE = 0.3
 """The share of abnormal test nodes where the paper shows a single one."""
 RATES = (0.05, 0.1, 0.15, 0.2, 0.25)
 """Budgets of attacks, as fractions of the edges."""
-ROBUST_SETS = ("cora", "citeseer", "pubmed", "arxiv-size")
+ROBUST_SETS = ("cora", "citeseer", "pubmed", "arxiv-votes", "arxiv-size")
 BY_LABELS = {"validation": "val_mask"}
 """GTrans chooses as the released code does on harmed graphs."""
 
@@ -161,20 +202,44 @@ BY_LABELS_NOTE = (
     "On harmed graphs GTrans keeps the iterate and the discrete graph with the best validation accuracy, "
     "as the released code does."
 )
-LABELS_NOTE = "GTrans uses the labels of training and validation nodes of the harmed graph, mend uses none."
+ATTACK_NOTE = (
+    "The official PR-BCD attacks the GCN of the same seed so that it errs at the test nodes; other models are given "
+    "the same graph."
+)
 
 
-def attack_of(dataset: str, seed: int, rate: float, choice: Choice) -> Run:
-    """PR-BCD on the GCN of a data set and seed; models with other backbones are given the same graph."""
-    settings = {"epochs": 3, "block_size": 2000} if choice.smoke else _attack_settings(dataset)
-    return attack_run(train_run(dataset, "gcn", seed, choice.trainer()), rate, variant="port", nodes="all", **settings)
+def attack_of(
+    dataset: str, seed: int, rate: float, choice: Choice, nodes: str = "test", variant: str = "official"
+) -> Run:
+    """PR-BCD on the GCN of a data set and seed; models with other backbones are given the same graph.
+
+    Args:
+        dataset: The data set.
+        seed: The seed of the run.
+        rate: The budget as a fraction of the edges.
+        choice: For the length of training and attack.
+        nodes: ``"test"`` or ``"all"``: the nodes at which the GCN shall err.
+        variant: A key of :data:`graphmend.lab.attacks.prbcd.VARIANTS`.
+    """
+    settings = {"epochs": 3, "block_size": 2000} if choice.smoke else own_or_stand_in(_attacks(), dataset, _small())
+    train = train_run(dataset, "gcn", seed, choice.trainer())
+    return attack_run(train, rate, variant=variant, nodes=nodes, **settings)
 
 
 def attacked_run(
-    choice: Choice, dataset: str, seed: int, rate: float, adapter: dict[str, Any] | None = None, **options: Any
+    choice: Choice,
+    dataset: str,
+    seed: int,
+    rate: float,
+    adapter: dict[str, Any] | None = None,
+    *,
+    nodes: str = "test",
+    variant: str = "official",
+    **options: Any,
 ) -> Run:
     """A model on an attacked graph; options as for :func:`noisy_run`."""
-    return _harmed_run(choice, dataset, seed, adapter, attack=attack_of(dataset, seed, rate, choice), **options)
+    attack = attack_of(dataset, seed, rate, choice, nodes, variant)
+    return _harmed_run(choice, dataset, seed, adapter, attack=attack, **options)
 
 
 def noisy_run(
@@ -188,7 +253,7 @@ def noisy_run(
         seed: The seed of the run.
         ratio: Share of the test nodes.
         adapter: As for :func:`~graphmend.lab.bench.recipes.adapt_run`.
-        options: ``backbone``, a GCN by default, and ``source`` for a source card.
+        options: ``backbone``, a GCN by default; ``source`` for a source card; ``tune`` for the run that chose settings.
     """
     return _harmed_run(choice, dataset, seed, adapter, abnormal=ratio, **options)
 
@@ -210,6 +275,9 @@ def _harmed_run(
     return adapt_run(train_run(dataset, backbone, seed, choice.trainer()), adapter, **harm)
 
 
-def _attack_settings(dataset: str) -> dict[str, Any]:
-    tables = preset("attack")
-    return dict(tables.get(dataset, tables["small"]))
+def _attacks() -> dict[str, Any]:
+    return preset("attack")
+
+
+def _small() -> dict[str, Any]:
+    return preset("attack", "small")

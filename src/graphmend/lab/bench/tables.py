@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 
 from rich.table import Table as RichTable
 from rich.text import Text
+from scipy.stats import t
 
 from graphmend.lab.metrics import average_rank, compare_paired, holm
 
-__all__ = ["FEWEST_SEEDS", "Cell", "Published", "Table"]
+__all__ = ["DEAD_BAND", "FEWEST_SEEDS", "Cell", "Difference", "Published", "Table"]
 
 
 FEWEST_SEEDS = 3
 """A difference over fewer seeds is not tested."""
+DEAD_BAND = 0.3
+"""A difference of fewer points is not called one, however small its p-value is."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,14 @@ class Cell:
         paper: The published number; the text ``"OOM"`` if the paper says so.
         note: Why there is no number, such as ``OOM``, if all seeds failed.
         digits: Decimals to show.
+        planned: How many seeds the table is planned with; as many as there are values by default.
     """
 
     values: tuple[float | None, ...] = ()
     paper: Published | str | None = None
     note: str = ""
     digits: int = 2
+    planned: int | None = None
 
     @property
     def known(self) -> list[float]:
@@ -80,7 +85,7 @@ class Cell:
         if self.mean is None:
             return self.note or "not run"
         spread = "" if self.deviation is None else f" ± {self.deviation:.{self.digits}f}"
-        told = f" (n={len(self.known)})" if len(self.known) < len(self.values) else ""
+        told = f" (n={len(self.known)})" if len(self.known) < (self.planned or len(self.values)) else ""
         return f"{self.mean:.{self.digits}f}{spread}{told}"
 
     def published(self) -> str:
@@ -88,6 +93,37 @@ class Cell:
         if self.paper is None:
             return "-"
         return self.paper if isinstance(self.paper, str) else f"{self.paper.mean:.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference of two rows over common seeds.
+
+    Args:
+        mean: The mean.
+        low: The lower end of its 95 % interval (Student's t); ``None`` for one seed.
+        high: The upper end.
+        seeds: How many seeds.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int
+
+    @classmethod
+    def of(cls, differences: Sequence[float]) -> Difference:
+        """The difference whose values per seed are given."""
+        mean, number = statistics.fmean(differences), len(differences)
+        if number == 1:
+            return cls(mean, None, None, 1)
+        half = float(t.ppf(0.975, number - 1)) * statistics.stdev(differences) / math.sqrt(number)
+        return cls(mean, mean - half, mean + half, number)
+
+    def text(self, digits: int = 2) -> str:
+        """``+2.31 [+1.20, +3.42]``."""
+        interval = "" if self.low is None else f" [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+        return f"{self.mean:+.{digits}f}{interval}"
 
 
 @dataclass
@@ -101,6 +137,7 @@ class Table:
         cells: By row and column.
         footer: Sentences below: mode, data, seeds.
         baseline: The last word of the rows that others of the same group are compared with by a paired t-test.
+        tested: The last words of the rows that are tested against the baseline; all by default.
         ranked: Whether to show the average rank of each row within its group (rows with the same first words).
     """
 
@@ -111,32 +148,40 @@ class Table:
     footer: list[str] = field(default_factory=list)
     baseline: str | None = None
     ranked: bool = False
+    tested: Sequence[str] | None = None
 
     def cell(self, row: tuple[str, ...], column: str) -> Cell:
         """A cell; an empty one where nothing was asked for."""
         return self.cells.get((row, column), Cell(note="-"))
 
     def stars(self, row: tuple[str, ...], column: str) -> str:
-        """``**`` or ``*`` if a row differs from the baseline at the level 0.05 or 0.1 (paired over seeds, Holm).
+        """``**`` or ``*`` if a tested row differs from the baseline by the dead band at the level 0.05 or 0.1.
 
-        The correction is for all rows that are compared with the same cell. Fewer than three seeds tell nothing.
+        The test is paired over seeds and corrected (Holm) for all tests of the table. Fewer than three seeds tell
+        nothing.
         """
-        p = self._p_values.get((row, column))
-        return "" if p is None else "**" if p < 0.05 else "*" if p < 0.1 else ""
+        p, difference = self._p_values.get((row, column)), self.difference(row, column)
+        if p is None or difference is None or abs(difference.mean) < DEAD_BAND:
+            return ""
+        return "**" if p < 0.05 else "*" if p < 0.1 else ""
+
+    def difference(self, row: tuple[str, ...], column: str) -> Difference | None:
+        """To the baseline, over the seeds that both have; ``None`` for the baseline itself and without common seeds."""
+        if self.baseline is None or row[-1] == self.baseline:
+            return None
+        pairs = self._pairs(row, column)
+        return Difference.of([a - b for a, b in pairs]) if pairs else None
 
     @functools.cached_property
     def _p_values(self) -> dict[tuple[tuple[str, ...], str], float]:
-        if self.baseline is None:
-            return {}
-        found: dict[tuple[tuple[str, ...], str], float] = {}
-        for group in dict.fromkeys(row[:-1] for row in self.rows):
-            names = [row[-1] for row in self.rows if row[:-1] == group and row[-1] != self.baseline]
-            for column in self.columns:
-                pairs = {name: self._pairs((*group, name), column) for name in names}
-                tested = {name: pair for name, pair in pairs.items() if len(pair) >= FEWEST_SEEDS}
-                p_values = {name: compare_paired(*zip(*pair, strict=True)).p for name, pair in tested.items()}
-                found |= {((*group, name), column): p for name, p in holm(p_values).items()}
-        return found
+        pairs = {
+            (row, column): self._pairs(row, column)
+            for row in self.rows
+            for column in self.columns
+            if self.baseline is not None and row[-1] != self.baseline and row[-1] in (self.tested or (row[-1],))
+        }
+        tested = {place: pair for place, pair in pairs.items() if len(pair) >= FEWEST_SEEDS}
+        return holm({place: compare_paired(*zip(*pair, strict=True)).p for place, pair in tested.items()})
 
     def _pairs(self, row: tuple[str, ...], column: str) -> list[tuple[float, float]]:
         ours, base = self.cell(row, column), self.cell((*row[:-1], str(self.baseline)), column)
@@ -165,7 +210,25 @@ class Table:
             cells = [self._text(row, column) for column in self.columns]
             rank = [] if not self.ranked else ["-" if ranks[row] is None else f"{ranks[row]:.1f}"]
             lines.append(_line([*row, *cells, *rank]))
-        return "\n".join([*lines, "", *self.footer, ""])
+        return "\n".join([*lines, "", *self.footer, *self._differences(), ""])
+
+    def _differences(self) -> list[str]:
+        """A second table: the differences to the baseline with their intervals."""
+        rows = [row for row in self.rows if any(self.difference(row, column) for column in self.columns)]
+        if not rows:
+            return []
+        title = f"Differences from {self.baseline}, in brackets their 95 % intervals over seeds"
+        lines = ["", f"#### {title}", "", _line([*[""] * len(rows[0]), *self.columns])]
+        lines.append(_line(["---"] * (len(rows[0]) + len(self.columns))))
+        for row in rows:
+            found = [self.difference(row, column) for column in self.columns]
+            stars = [self.stars(row, column) for column in self.columns]
+            texts = [
+                "-" if d is None else f"{d.text(self.cell(row, c).digits)} {star}".strip()
+                for d, c, star in zip(found, self.columns, stars, strict=True)
+            ]
+            lines.append(_line([*row, *texts]))
+        return lines
 
     def _text(self, row: tuple[str, ...], column: str) -> str:
         cell, stars = self.cell(row, column), self.stars(row, column)

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.adapters.gate import Gate
 from graphmend.errors import GraphMendError, choose
-from graphmend.files.files import read_arrays, write_text
+from graphmend.files.files import read_arrays, write_arrays, write_text
+from graphmend.lab.attacks import PRBCD
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.backbones import build, load_model, save_model
 from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.data import Splits, load, masked
 from graphmend.lab.data.corruptions import FeatureNoise
+from graphmend.lab.data.splits import node_mask
 from graphmend.lab.training import TRAINERS
 from graphmend.surrogates import SURROGATES, Supervised, Surrogate
 from graphmend.surrogates.slaps import SLAPS
@@ -42,7 +44,7 @@ class Workspace:
 
     def splits(self, settings: dict[str, Any]) -> Splits:
         """The data set of some settings, on the device; it is kept for the next run and must not be changed."""
-        return _splits(settings["dataset"], settings["seed"], str(self.device), self.data_dir)
+        return _splits(settings["dataset"], settings.get("draw", settings["seed"]), str(self.device), self.data_dir)
 
     def model(self, settings: dict[str, Any], splits: Splits | None = None) -> nn.Module:
         """The trained model of some settings: read if it is there, or else trained and kept.
@@ -76,6 +78,10 @@ class Workspace:
             model = build(settings["backbone"], columns, width, classes, **others).to(self.device)
         return trainer(model, splits)
 
+    def chosen(self, settings: dict[str, Any], task: str = "tune") -> dict[str, Any]:
+        """The settings that another run chose, if there is one."""
+        return dict(self.store.require(Run(task, settings[task]))["settings"]) if task in settings else {}
+
     def tests(self, settings: dict[str, Any]) -> dict[str, Data]:
         """The test graphs by name, as they are or harmed."""
         splits = self.splits(settings)
@@ -96,11 +102,28 @@ class Workspace:
         if "abnormal" in settings:
             return FeatureNoise(data[f"{part}_mask"], settings["abnormal"], seed=settings["seed"])(data)
         if "attack" in settings:
-            path = self.store.artefact(Run("attack", settings["attack"]), ".npz")
-            flips = torch.from_numpy(read_arrays(path)["flips"])
             graph = UndirectedGraph.of(data)
-            return graph.flipped(flips.to(graph.pairs)).put_into(data)
+            return graph.flipped(self.flips(settings["attack"]).to(graph.pairs)).put_into(data)
         return data
+
+    def flips(self, settings: dict[str, Any]) -> Tensor:
+        """The pairs that an attack flips: read if they are there, or else found and kept.
+
+        Args:
+            settings: ``train`` for the attacked model and its data, ``nodes`` (``"all"`` for an attacker's loss that
+                counts all nodes instead of the test nodes), and what :class:`~graphmend.lab.attacks.PRBCD` takes.
+        """
+        path = self.store.artefact(Run("attack", settings), ".npz")
+        if path.exists():
+            return torch.from_numpy(read_arrays(path)["flips"])
+        options = dict(settings)
+        train = options.pop("train")
+        data, model = self.splits(train).test[0], self.model(train)
+        nodes = None if options.pop("nodes", "test") == "all" else node_mask(data)
+        harmed = PRBCD(model, nodes=nodes, seed=train["seed"], **options)(data)
+        flips = UndirectedGraph.of(data).changes_to(UndirectedGraph.of(harmed)).cpu()
+        write_arrays(path, {"flips": flips.numpy()})
+        return flips
 
 
 def _is_readable(path: Path) -> bool:
@@ -112,7 +135,8 @@ def _is_readable(path: Path) -> bool:
 
 
 def _training(settings: dict[str, Any]) -> Run:
-    return Run("train", {name: settings[name] for name in ("dataset", "backbone", "model", "trainer", "seed")})
+    names = ("dataset", "backbone", "model", "trainer", "seed", "draw")
+    return Run("train", {name: settings[name] for name in names if name in settings})
 
 
 @functools.lru_cache(maxsize=2)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.stats import rankdata, ttest_rel
@@ -13,6 +14,7 @@ from graphmend.errors import require
 
 __all__ = ["PairedTest", "average_rank", "compare_paired", "holm"]
 
+K = TypeVar("K", bound=Hashable)
 _ROUNDING = 1e-12  # differences that differ by less than this share of the largest one are the same
 
 
@@ -50,7 +52,7 @@ def compare_paired(a: Sequence[float], b: Sequence[float]) -> PairedTest:
     return PairedTest(mean, float(result.statistic), float(result.pvalue))
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[K, float]) -> dict[K, float]:
     r"""Adjust the p-values of several tests for their number (Holm, 1979).
 
     .. math:: \tilde p_{(k)} = \max_{l \le k} \min\left(1, (m - l + 1) \, p_{(l)}\right)
@@ -67,7 +69,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """
     wrong = [name for name, p in p_values.items() if not 0.0 <= p <= 1.0]
     require(not wrong, f"p-values must be in [0, 1] (got {[p_values[name] for name in wrong]})")
-    adjusted: dict[str, float] = {}
+    adjusted: dict[K, float] = {}
     highest = 0.0
     for k, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         highest = max(highest, min(1.0, (len(p_values) - k) * p_values[name]))

@@ -17,7 +17,7 @@ from graphmend.lab.bench.execute import with_needs
 from graphmend.lab.bench.experiments import EXPERIMENTS
 from graphmend.lab.bench.store import Store
 
-DOCS = Path(__file__).parent.parent / "docs" / "results"
+DOCS = Path(__file__).parents[4] / "docs" / "results"
 ELSEWHERE = ("methods", "abnormal-methods")
 """Shown, with runs of their own, by ``docs/methods.md``."""
 

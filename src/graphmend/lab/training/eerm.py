@@ -23,11 +23,11 @@ class EERM(Trainer):
     ``views`` editors (:class:`Editor`) per training graph flip edges. With :math:`R_k` the mean
     risk of the training graphs in view :math:`k`, the model takes a step down
 
-    .. math:: \mathrm{Var}(R_1, \dots, R_K) + \beta_e\, \mathrm{Mean}(R_1, \dots, R_K), \qquad
+    .. math:: \mathrm{Var}(R_1, \ldots, R_K) + \beta_e\, \mathrm{Mean}(R_1, \ldots, R_K), \qquad
               \beta_e = \beta \left(1 + g\, e / \text{epochs}\right),
 
     with the unbiased variance, after the editors have taken ``editor_steps`` AdamW steps down
-    :math:`-\mathrm{Var}(R_1, \dots, R_K) \sum_k \log p_k` (REINFORCE).
+    :math:`-\mathrm{Var}(R_1, \ldots, R_K) \sum_k \log p_k` (REINFORCE).
 
     The released code differs: where there are several training graphs it mixes views and graphs in the variance, or
     takes one step per graph; and for several editor steps it updates the model before the editors.
@@ -115,7 +115,7 @@ class Editor(nn.Module):
     r"""Flips some edges into every node of one graph, drawn from a distribution that is learned.
 
     An editor has one score :math:`b_{rc}` for each of ``m`` candidate edges into every node :math:`r`. The candidate
-    number :math:`c` of node :math:`r` is the edge from node :math:`(r + o_c) \bmod N`, where :math:`o_1, \dots, o_m`
+    number :math:`c` of node :math:`r` is the edge from node :math:`(r + o_c) \bmod N`, where :math:`o_1, \ldots, o_m`
     are different offsets that were drawn at random. With ``m = N`` these are all entries of the adjacency matrix. With
     fewer, every entry is as likely as every other to be a candidate, and memory is :math:`O(N m)` instead of
     :math:`O(N^2)`.
@@ -123,7 +123,7 @@ class Editor(nn.Module):
     A view flips ``s`` different candidates of every node, drawn one after the other from the softmax of the scores of
     those that are left:
 
-    .. math:: \log p = \sum_r \sum_{t=1}^{s} \Big( b_{r c_t} - \log \!\!\sum_{c \notin \{c_1, \dots, c_{t-1}\}}\!\!
+    .. math:: \log p = \sum_r \sum_{t=1}^{s} \Big( b_{r c_t} - \log \!\!\sum_{c \notin \{c_1, \ldots, c_{t-1}\}}\!\!
               e^{b_{rc}} \Big)
 
     Args:

@@ -22,8 +22,8 @@ class UDAGCN(Trainer):
 
     Trains a :class:`~graphmend.lab.backbones.DualGCN`. The loss of epoch :math:`e` (from 0) is the mean risk of the
     training graphs, plus the cross-entropies of both domains for a domain classifier on the embeddings, whose gradient
-    enters the model multiplied by :math:`-\min((e + 1) / \text{epochs},\; \texttt{reversal})`, plus
-    :math:`\texttt{entropy}\; e / \text{epochs}` times the mean entropy of the predictions on the test graphs.
+    enters the model multiplied by :math:`-\min((e + 1) / \text{epochs},\; \text{reversal})`, plus
+    :math:`\text{entropy}\; e / \text{epochs}` times the mean entropy of the predictions on the test graphs.
     Labels of the test graphs are not used, but the graphs themselves are needed for training.
 
     Two things of the official code are left out: it reports the epoch with the best accuracy on the test graph, where

@@ -8,6 +8,7 @@ from typing import Any
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
 from graphmend.lab.bench.presets import STAND_INS, abnormal_settings, attack_settings, paper
 from graphmend.lab.bench.recipes import (
+    ATTACK_NOTE,
     BY_LABELS,
     BY_LABELS_NOTE,
     NOISE,
@@ -43,7 +44,7 @@ def ablation(
 
     numbers = (abnormal, attack)
     choice = Choice(ROBUST_SETS, ("gcn",), tuple(variants))
-    footer = [BY_LABELS_NOTE]
+    footer = [BY_LABELS_NOTE, ATTACK_NOTE]
     return Experiment.of_measures(name, item, choice, "robust", measures, baseline=next(iter(variants)), footer=footer)
 
 

@@ -9,6 +9,7 @@ from graphmend.lab.bench.experiment import Choice, Experiment, Measure, publishe
 from graphmend.lab.bench.figures import curves
 from graphmend.lab.bench.presets import STAND_INS, abnormal_settings, attack_settings, ood_settings, paper
 from graphmend.lab.bench.recipes import (
+    ATTACK_NOTE,
     BY_LABELS,
     BY_LABELS_NOTE,
     NOISE,
@@ -50,7 +51,7 @@ def _measures(choice: Choice) -> list[Measure]:
     measures = []
     for dataset in choice.datasets:
         for words, (name, run) in ROWS[setting_of(dataset)].items():
-            numbers = paper("budget")[name] if dataset in STAND_INS else [None] * len(BUDGETS)
+            numbers = paper("budget")[name] if STAND_INS.get(dataset, "").startswith("arxiv") else [None] * len(BUDGETS)
             for budget, number in choice.few(list(zip(BUDGETS, numbers, strict=True))):
                 runs = tuple(run(choice, dataset, seed, budget) for seed in choice.seeds)
                 measures.append(
@@ -62,11 +63,12 @@ def _measures(choice: Choice) -> list[Measure]:
 EXPERIMENT = Experiment.of_measures(
     "budget",
     "GTrans by its budget of flipped edges: shift, 30 % abnormal test nodes, attack of 20 %",
-    Choice(("arxiv-size-ood", "arxiv-size"), ("gcn",), ("gtrans",)),
+    Choice(("arxiv-votes-ood", "arxiv-votes", "arxiv-size-ood", "cora"), ("gcn",), ("gtrans",)),
     "both",
     _measures,
     draw=functools.partial(curves, label="edges that may flip"),
     footer=[
         BY_LABELS_NOTE,
+        ATTACK_NOTE,
     ],
 )

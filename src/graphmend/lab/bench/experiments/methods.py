@@ -64,9 +64,9 @@ def _trainer(method: str, dataset: str, choice: Choice) -> dict[str, Any]:
 
 
 def shifted(method: str, dataset: str, seed: int, choice: Choice) -> Run:
-    """A method under distribution shift, GCN."""
+    """A method under distribution shift, GCN; data that are drawn are drawn anew for every seed."""
     backbone = "dual_gcn" if method in ("uda_gcn", "erm_dual_gcn") else "gcn"
-    train = train_run(dataset, backbone, seed, _trainer(method, dataset, choice))
+    train = train_run(dataset, backbone, seed, _trainer(method, dataset, choice), redraw=True)
     if method == "gtrans":
         return adapt_run(train, ood_settings(dataset))
     if method == "fine_tune":
@@ -74,7 +74,7 @@ def shifted(method: str, dataset: str, seed: int, choice: Choice) -> Run:
         return adapt_run(train, {"name": "fine_tune", "lr": released["lr_feature"], "steps": released["steps"]})
     if method in ("tent", "tent_batch"):
         tent = {"name": "tent", "statistics": "batch" if method == "tent_batch" else "running", "nodes": 1000}
-        first = train_run(dataset, backbone, choice.seeds[0], _trainer(method, dataset, choice))
+        first = train_run(dataset, backbone, choice.seeds[0], _trainer(method, dataset, choice), redraw=True)
         return adapt_run(train, tent, tune=tune_run(first, tent, preset("tent", "grid")))
     return adapt_run(train)
 

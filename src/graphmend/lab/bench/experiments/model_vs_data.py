@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure, published
+from graphmend.lab.bench.figures import bars
 from graphmend.lab.bench.presets import STAND_INS, abnormal_settings, ood_settings, paper, preset
 from graphmend.lab.bench.recipes import (
     BY_LABELS,
@@ -24,7 +25,7 @@ from graphmend.lab.bench.recipes import (
 
 __all__ = ["EXPERIMENT"]
 
-SHIFTED = ("photo-ood", "cora-ood", "twitch-e", "fb100", "elliptic-size", "arxiv-size-ood")
+SHIFTED = ("photo-ood", "cora-ood", "twitch-e", "fb100", "arxiv-votes-ood", "elliptic-size")
 METHODS = ("none", "fine_tune", "gtrans")
 
 
@@ -75,7 +76,9 @@ EXPERIMENT = Experiment.of_measures(
     Choice((*SHIFTED, *ROBUST_SETS), ("gcn",), METHODS),
     "both",
     _measures,
+    draw=bars,
     baseline="none",
+    tested=METHODS[1:],
     footer=[
         BY_LABELS_NOTE,
         "Fine-tuning keeps the weights with the best validation accuracy there.",

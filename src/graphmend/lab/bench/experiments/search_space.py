@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from graphmend.lab.bench.experiment import Choice, Experiment, Measure
 from graphmend.lab.bench.presets import attack_settings, ood_settings
-from graphmend.lab.bench.recipes import BY_LABELS, BY_LABELS_NOTE, adapt_run, attacked_run, score, setting_of, train_run
+from graphmend.lab.bench.recipes import (
+    ATTACK_NOTE,
+    BY_LABELS,
+    BY_LABELS_NOTE,
+    adapt_run,
+    attacked_run,
+    score,
+    setting_of,
+    train_run,
+)
 from graphmend.lab.bench.store import Run
 
 __all__ = ["EXPERIMENT"]
 
-SETS = ("photo-ood", "cora-ood", "twitch-e", "cora", "citeseer", "arxiv-size")
+SETS = ("photo-ood", "cora-ood", "twitch-e", "cora", "citeseer", "arxiv-votes")
 RATE = 0.2
 
 
@@ -43,5 +52,5 @@ EXPERIMENT = Experiment.of_measures(
     "both",
     _measures,
     baseline="existing",
-    footer=[BY_LABELS_NOTE],
+    footer=[BY_LABELS_NOTE, ATTACK_NOTE],
 )

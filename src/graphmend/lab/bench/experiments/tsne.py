@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graphmend.lab.bench.experiment import Choice, Experiment
+from graphmend.lab.bench.experiment import Choice, Experiment, Measure
 from graphmend.lab.bench.figures import legend_below, panels
 from graphmend.lab.bench.presets import abnormal_settings
-from graphmend.lab.bench.recipes import BY_LABELS, NOISE, noisy_run
-from graphmend.lab.bench.store import Run, Store
+from graphmend.lab.bench.recipes import BY_LABELS, BY_LABELS_NOTE, NOISE, noisy_run
+from graphmend.lab.bench.store import Result, Run, Store
 
 __all__ = ["EXPERIMENT"]
 
 
-def _runs(choice: Choice) -> list[Run]:
-    """One seed is drawn."""
-    return [_run(dataset, choice) for dataset in choice.datasets]
-
-
-def _run(dataset: str, choice: Choice) -> Run:
+def _run(dataset: str, seed: int, choice: Choice) -> Run:
     gtrans = abnormal_settings(dataset, **BY_LABELS)
-    return replace(noisy_run(choice, dataset, choice.seeds[0], NOISE, gtrans), task="tsne")
+    return replace(noisy_run(choice, dataset, seed, NOISE, gtrans), task="tsne")
+
+
+def _silhouette(part: str, place: int) -> Callable[[Result], float]:
+    return lambda result: float(result["silhouettes"][part][place])
+
+
+def _measures(choice: Choice) -> list[Measure]:
+    return [
+        Measure((dataset, words), column, runs, _silhouette(part, place), None, 3)
+        for dataset in choice.datasets
+        for runs in [tuple(_run(dataset, seed, choice) for seed in choice.seeds)]
+        for part, column in (("all", "all test nodes"), ("abnormal", "abnormal nodes"))
+        for place, words in enumerate(("before", "after"))
+    ]
 
 
 def _figure(choice: Choice, store: Store) -> Any:
@@ -32,7 +42,9 @@ def _figure(choice: Choice, store: Store) -> Any:
 
     classes: set[int] = set()
     for index, dataset in enumerate(choice.datasets):
-        result = store.require(_run(dataset, choice))
+        result = store.result(_run(dataset, choice.seeds[0], choice))
+        if result is None:
+            return None
         classes |= set(result["labels"])
         for axis, part, score, word in zip(
             axes[2 * index :], ("before", "after"), result["scores"], ("before", "after GTrans"), strict=False
@@ -56,11 +68,20 @@ def _draw(axis: Any, points: Any, labels: Any, abnormal: Any) -> None:
     axis.spines[["top", "right"]].set_visible(True)
 
 
-EXPERIMENT = Experiment(
-    "tsne",
-    "Embeddings of Cora's test nodes, 30 % of them abnormal, before and after GTrans (t-SNE)",
-    Choice(("cora",), ("gcn",), (), (0,)),
-    "robust",
-    _runs,
+ITEM = "Embeddings of Cora's test nodes, 30 % of them abnormal, before and after GTrans: silhouettes of the classes"
+EXPERIMENT = replace(
+    Experiment.of_measures(
+        "tsne",
+        ITEM,
+        Choice(("cora",)),
+        "robust",
+        _measures,
+        footer=[
+            "The silhouette is that of the true classes in the second-last layer, from -1 to 1; the figure shows its "
+            "t-SNE for seed 0.",
+            BY_LABELS_NOTE,
+        ],
+        baseline="before",
+    ),
     figure=_figure,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphmend.lab.bench.store import Run
 from graphmend.lab.bench.tasks.analyses import cmd_shift, correlation, stats, tsne
-from graphmend.lab.bench.tasks.models import adapt, attack, train, transfer_mended, tune_adapter
+from graphmend.lab.bench.tasks.models import adapt, attack, train, transfer_mended, tune_adapter, tune_training
 from graphmend.lab.bench.tasks.theory import class_means, step_bound, worked_example
 from graphmend.lab.bench.workspace import Workspace
 
@@ -25,5 +25,6 @@ TASKS: dict[str, Callable[[Run, Workspace], dict[str, Any]]] = {
     "transfer": transfer_mended,
     "tsne": tsne,
     "tune": tune_adapter,
+    "tune_training": tune_training,
     "worked_example": worked_example,
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from sklearn.manifold import TSNE
+from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -36,7 +37,8 @@ def stats(run: Run, workspace: Workspace) -> dict[str, Any]:
     splits = workspace.splits(settings)
     clean = splits.test[0]
     harmed = workspace.harmed(clean, settings, "test")
-    adapter = adapter_from(settings["adapter"], harmed, splits)
+    chosen = {**settings["adapter"], **workspace.chosen(settings)}
+    adapter = adapter_from(chosen, harmed, splits)
     mended = adapter(workspace.model(settings), harmed, seed=settings["seed"]).data
     return asdict(graph_stats(mended, clean, harmed))
 
@@ -47,7 +49,7 @@ def cmd_shift(run: Run, workspace: Workspace) -> dict[str, Any]:
     splits, model = workspace.splits(settings), workspace.model(settings)
 
     def distance(graphs: list[Any]) -> float:
-        return cmd(source, torch.cat([embedding(model, data) for data in graphs]))
+        return cmd(source, torch.cat([embedding(model, data) for data in graphs]), settings.get("moments", 5))
 
     source = torch.cat([embedding(model, data) for data in splits.train])
     groups = splits.meta.get("groups") or [[index] for index in range(len(splits.test))]
@@ -100,20 +102,32 @@ def tsne(run: Run, workspace: Workspace) -> dict[str, Any]:
     data = next(iter(workspace.tests(settings).values()))
     result = adapter_from(settings["adapter"], data, splits)(model, data, seed=settings["seed"])
     counted = node_mask(data)
-    before, after = (_plane(embedding(model, graph)[counted], settings["seed"]) for graph in (data, result.data))
+    embeddings = [embedding(model, graph)[counted].double().cpu() for graph in (data, result.data)]
+    before, after = (_plane(rows, settings["seed"]) for rows in embeddings)
     abnormal = data.get("abnormal", torch.zeros_like(counted))
+    labels = data.y.reshape(-1)[counted].cpu()
+    parts = {"all": slice(None), "abnormal": abnormal[counted].cpu()}
     logits = [model(data.x, data.edge_index).detach(), result.logits]
     accuracies = [100 * score(splits.metric, output, data.y, counted) for output in logits]
     return {
         "before": before.tolist(),
         "after": after.tolist(),
-        "labels": data.y.reshape(-1)[counted].tolist(),
+        "labels": labels.tolist(),
         "abnormal": abnormal[counted].tolist(),
         "scores": accuracies,
+        "silhouettes": {
+            name: [_silhouette(rows[part], labels[part]) for rows in embeddings] for name, part in parts.items()
+        },
     }
+
+
+def _silhouette(rows: Tensor, labels: Tensor) -> float | None:
+    """How well classes are clusters of the embeddings, from -1 to 1; ``None`` with fewer than two classes."""
+    kinds = len(set(labels.tolist()))
+    return float(silhouette_score(rows.numpy(), labels.numpy())) if 1 < kinds < len(labels) else None
 
 
 def _plane(rows: Tensor, seed: int) -> Tensor:
     with threadpool_limits(1):  # the result does not depend on the number of cores
-        points = TSNE(init="pca", random_state=seed).fit_transform(rows.double().cpu().numpy())
+        points = TSNE(init="pca", random_state=seed).fit_transform(rows.numpy())
     return torch.from_numpy(points).double().round(decimals=2)

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 from torch_geometric.data import Data
 
 from graphmend.cards import SourceCard, card
-from graphmend.files.files import write_arrays
-from graphmend.lab.attacks import PRBCD
-from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.bench.store import Run
-from graphmend.lab.bench.tuning import tune
+from graphmend.lab.bench.tuning import Tuned, tune
 from graphmend.lab.bench.workspace import Workspace, adapter_from
 from graphmend.lab.data import Splits, grouped_scores
 from graphmend.lab.data.splits import node_mask
@@ -21,7 +19,7 @@ from graphmend.lab.metrics import transfer
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.scores import score
 
-__all__ = ["adapt", "attack", "train", "transfer_mended", "tune_adapter"]
+__all__ = ["adapt", "attack", "train", "transfer_mended", "tune_adapter", "tune_training"]
 
 
 @torch.no_grad()
@@ -31,27 +29,35 @@ def train(run: Run, workspace: Workspace) -> dict[str, Any]:
     splits = workspace.splits(settings)
     with torch.enable_grad():
         model = workspace.model(settings)
+    return {"validation": _validation(model, splits), "seconds": workspace.training_seconds(settings)}
+
+
+@torch.no_grad()
+def _validation(model: nn.Module, splits: Splits) -> float:
     logits, y = zip(
         *((model(d.x, d.edge_index)[node_mask(d)], d.y.reshape(-1)[node_mask(d)]) for d in splits.val), strict=True
     )
-    validation = 100 * score(splits.metric, torch.cat(logits), torch.cat(y))
-    return {"validation": validation, "seconds": workspace.training_seconds(settings)}
+    return 100 * score(splits.metric, torch.cat(logits), torch.cat(y))
+
+
+def tune_training(run: Run, workspace: Workspace) -> dict[str, Any]:
+    """The settings of a grid with which the trained model scores best on the validation graphs."""
+    settings = {name: value for name, value in run.settings.items() if name != "grid"}
+    splits = workspace.splits(settings)
+
+    def evaluate(**changes: Any) -> float:
+        return _validation(workspace.model({**settings, "trainer": {**settings["trainer"], **changes}}), splits)
+
+    return _chosen(tune(evaluate, run.settings["grid"]))
 
 
 def attack(run: Run, workspace: Workspace) -> dict[str, Any]:
-    """Flip edges so that a trained model errs on the test nodes, and leave the flips for others.
-
-    With ``nodes = "all"`` the attacker's loss counts all nodes, as in the paper.
-    """
-    options = dict(run.settings)
-    settings = options.pop("train")
-    data = workspace.splits(settings).test[0]
-    model = workspace.model(settings)
-    nodes = None if options.pop("nodes", "test") == "all" else node_mask(data)
-    transform = PRBCD(model, nodes=nodes, seed=settings["seed"], **options)
-    harmed = transform(data)
-    flips = UndirectedGraph.of(data).changes_to(UndirectedGraph.of(harmed))
-    write_arrays(workspace.store.artefact(run, ".npz"), {"flips": flips.cpu().numpy()})
+    """Flip edges so that a trained model errs, and leave the flips for others; see :meth:`Workspace.flips`."""
+    settings = dict(run.settings)
+    train = settings["train"]
+    data, model = workspace.splits(train).test[0], workspace.model(train)
+    flips = workspace.flips(settings)
+    harmed = workspace.harmed(data, {"attack": settings}, "test")
 
     def accuracy(graph: Any) -> float:
         return 100 * score("accuracy", model(graph.x, graph.edge_index).detach(), data.y, node_mask(data))
@@ -65,8 +71,9 @@ def adapt(run: Run, workspace: Workspace) -> dict[str, Any]:
     A trainer with ``target = "each"`` sees the test graph, without its labels, and there is one model per test graph.
     """
     settings = dict(run.settings)
+    settings["trainer"] = {**settings["trainer"], **workspace.chosen(settings, "tune_training")}
     splits, tests = workspace.splits(settings), workspace.tests(settings)
-    adapter = {**settings["adapter"], **_tuned(run, workspace)}
+    adapter = {**settings["adapter"], **workspace.chosen(settings)}
     per_graph = settings["trainer"].get("target") == "each"
     model = None if per_graph else workspace.model(settings)
     known = card(model, splits.train, task="classes") if settings.get("source") and model is not None else None
@@ -86,13 +93,6 @@ def adapt(run: Run, workspace: Workspace) -> dict[str, Any]:
     else:
         grouped = [graph["score"] for graph in graphs.values()]
     return {"graphs": graphs, "score": sum(grouped) / len(grouped), "scores": grouped, "adapter": adapter}
-
-
-def _tuned(run: Run, workspace: Workspace) -> dict[str, Any]:
-    """Settings that another run chose."""
-    if "tune" not in run.settings:
-        return {}
-    return dict(workspace.store.require(Run("tune", run.settings["tune"]))["settings"])
 
 
 def _adapted(
@@ -134,7 +134,10 @@ def tune_adapter(run: Run, workspace: Workspace) -> dict[str, Any]:
         result = adapter(model, data, seed=settings["seed"], task="classes")
         return 100 * score(splits.metric, result.logits, data.y, node_mask(data))
 
-    tuned = tune(evaluate, settings["grid"])
+    return _chosen(tune(evaluate, settings["grid"]))
+
+
+def _chosen(tuned: Tuned) -> dict[str, Any]:
     trials = [{"settings": trial.settings, "score": trial.score, "error": trial.error} for trial in tuned.trials]
     return {"settings": tuned.settings, "score": tuned.score, "trials": trials}
 
