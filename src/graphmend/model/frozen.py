@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.cache import caching, sharing_gradients
+from graphmend.engine.cache import cached, caching, sharing_gradients
 from graphmend.engine.engine import MODES
 from graphmend.engine.low_rank import parts_of
 from graphmend.engine.memory import keeping_memory
@@ -124,14 +124,13 @@ class FrozenGNN:
         self._presence: Tensor | None = None  #: weights of its edges that the model itself does not read
         self._embedding, self._seed, self._mode = embedding, seed_number("seed", seed), mode
         self._given_taps = taps
-        self._ones: Tensor | None = None
         self._given_wiring: Wiring | None = None
         self._stack: Restoring | None = None
 
     def __enter__(self) -> Self:
         require(self._stack is None, "this FrozenGNN is already open; use it in one with block at a time")
         with Restoring() as stack:
-            stack.callback(self._forget)
+            stack.callback(self.__dict__.pop, "_probe", None)  # it refers to a graph
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(untouched_rng(self._seed))
@@ -149,11 +148,6 @@ class FrozenGNN:
             self._forward = self._probe.forward
             self._stack, self._thread = stack.pop_all(), threading.get_ident()
         return self
-
-    def _forget(self) -> None:
-        """Drop what refers to a graph."""
-        self.__dict__.pop("_probe", None)
-        self._ones = None
 
     @finishes
     def __exit__(
@@ -460,17 +454,8 @@ class FrozenGNN:
         if weight is None:
             if way not in (patched, patched_plainly):
                 return lambda: caller(graph)
-            weight = self._all_present(edge_index.size(1), x)  # for the engine's own sums
+            weight = _presence_of_all(edge_index, x)  # for the engine's own sums
         return lambda: way(self.module, caller, graph, weight)
-
-    def _all_present(self, edges: int, x: Tensor) -> Tensor:
-        """A weight of 1 for each edge: one tensor for all runs, so that what is computed from it is computed once."""
-        kind = edges, x.dtype, x.device
-        if x.is_cuda and torch.cuda.is_current_stream_capturing():  # what a recording computes is overwritten
-            return torch.ones(edges, dtype=x.dtype, device=x.device)
-        if self._ones is None or kind != (self._ones.numel(), self._ones.dtype, self._ones.device):
-            self._ones = torch.ones(edges, dtype=x.dtype, device=x.device)
-        return self._ones
 
     def _with_own_presence(self, presence: Tensor | None, edges: int) -> Tensor | None:
         if self._presence is None:
@@ -481,6 +466,17 @@ class FrozenGNN:
 
     def _scores(self, out: Any) -> Tensor:
         return scores_of(out, self._data.x.size(0), number_of_graphs(self._data))
+
+
+def _presence_of_all(edge_index: Tensor, x: Tensor) -> Tensor:
+    """A weight of 1 for each edge, the same tensor in every run, so that what comes of it is computed once."""
+
+    def ones() -> Tensor:
+        return torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
+
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():  # what a recording computes is overwritten
+        return ones()
+    return cached(("all present", x.dtype), (edge_index,), ones)
 
 
 @dataclass(frozen=True)
