@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,18 @@ def test_the_card_tells_the_task_of_an_unlabelled_graph(task: str) -> None:
 
 
 @tasks
+def test_a_card_of_any_task_is_a_file_that_says_the_same(task: str, tmp_path: Path) -> None:
+    model, card = case(task)
+    card.save(tmp_path / "a.card")
+    again = SourceCard.load(tmp_path / "a.card")
+    assert again.task == task and again.summary() == card.summary()
+    data = unlabelled(graph(task, 1))
+    data.x = torch.where((torch.arange(N) % 9 == 0).unsqueeze(1), 30 * data.x, data.x)
+    first, second = (graphmend.mend(model, data, card=given) for given in (card, tmp_path / "a.card"))
+    assert str(first.verdict) == str(second.verdict) and torch.equal(first.logits, second.logits)
+
+
+@tasks
 def test_clean_is_left_alone_broken_rows_are_repaired_and_nothing_is_touched(task: str) -> None:
     model, card = case(task)
     clean = graph(task, 1)
@@ -123,6 +136,9 @@ def test_compare_has_the_measures_of_the_task(task: str) -> None:
     }[task.removesuffix(" per graph")]
     assert set(found.before) == set(found.after) == wanted
     assert found.summary()["task"] == task and str(found) and found._repr_html_()
+    if task == "embedding":
+        with pytest.raises(GraphMendError, match=r"one row for each of the \d+ pairs \(got shape \(400,\)\)"):
+            result.compare(torch.ones(N))
     assert found.nodes == (GRAPHS if task.endswith("per graph") else N)
 
 

@@ -129,9 +129,7 @@ def mend(
 def _mended(adapter: Any, model: nn.Module, data: Any, options: Options) -> Any:
     """The result of one graph, of whatever kind."""
     if isinstance(data, HeteroData):
-        task = options.get("task")
-        require(task in (None, "classes"), f"a HeteroData is mended for task='classes' alone (got {task!r})")
-        given: dict[str, Any] = {name: value for name, value in options.items() if name != "task"}
+        given: Any = options
         return mend_hetero(model, data, adapter, **given)  # which has cards and limits by type
     return call(adapter, model, data, **options)
 
@@ -271,8 +269,8 @@ def card(
     """
     first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
     if isinstance(first, HeteroData):
-        require(task in (None, "classes"), f"a HeteroData has a card for task='classes' alone (got {task!r})")
-        return hetero_card(model, train_data, embedding=embedding, seed=seed, output=output)  # type: ignore[return-value]
+        options: Any = {"embedding": embedding, "seed": seed, "output": output, "task": task}
+        return hetero_card(model, train_data, **options)  # type: ignore[return-value]
     with on_cluster(train_data, ray, progress) as graph:
         return make_card(model, graph, embedding=embedding, seed=seed, output=output, task=task)
 

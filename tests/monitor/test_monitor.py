@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import Failure, GraphMendError
 from graphmend.monitor import KINDS, Monitor
+from graphmend.monitor.betting import WARM_UP
 from graphmend.monitor.metrics import prometheus_text
-from graphmend.monitor.monitor import WARM_UP
 from graphmend.monitor.page import page
 from support.processes import run_python
 from support.streams import FAULTS, broken_rows, graph, model_and_card, moved_columns
@@ -166,8 +166,9 @@ def test_two_monitors_on_one_state_get_a_sentence(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys, warnings
+import os, signal, sys
 from pathlib import Path
+os.environ["OMP_NUM_THREADS"] = "1"  # a process with threads of its own may stand still after a fork
 from support.streams import graph, model_and_card, broken_rows
 from graphmend.monitor import Monitor
 

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
+from graphmend.adapters.gtrans_shards import propose_in_shards, runs_in_shards
 from graphmend.adapters.selection import LabelSelection
 from graphmend.contracts import Backbone
 from graphmend.engine.columns import column_deviations
@@ -133,6 +134,8 @@ class GTrans(Adapter):
             return self._features_only(case, why)
 
     def _propose(self, case: Case) -> Proposal:
+        if runs_in_shards(case):
+            return propose_in_shards(self, case)
         history, limits, original = case.history, case.limits, case.data.x
         graph = case.relaxed(self._flips(case))  # lines 1-3: X' = X and p = 0
         cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges

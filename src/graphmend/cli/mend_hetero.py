@@ -25,7 +25,6 @@ from graphmend.files.provenance import provenance
 from graphmend.graph.limits import Limits
 from graphmend.graph.stores import feature_types
 from graphmend.hetero import HeteroCard, hetero_card, mend_hetero
-from graphmend.outputs import predictions
 
 if TYPE_CHECKING:
     from graphmend.cli.mend_run import Request
@@ -63,7 +62,9 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> tuple[Heter
         return None, "no source card"
     if request.sources:
         graphs = [for_model(load_graph(path, missing_allowed=False), net, device) for path in request.sources]
-        made = hetero_card(net, graphs, embedding=request.given.get("embedding"), output=request.output)
+        made = hetero_card(
+            net, graphs, embedding=request.given.get("embedding"), output=request.output, task=request.task
+        )
         return made, f"source card made from {', '.join(map(str, request.sources))}"
     beside = None if request.checkpoint is None else card_beside(request.checkpoint)
     if request.card is not None:
@@ -96,6 +97,7 @@ def _mended(
             "seed": request.seed,
             "mode": request.mode,
             "output": request.output,
+            "task": request.task,
         }
         result = mend_hetero(net, data, adapter, **options)
     except GraphMendError as error:
@@ -111,7 +113,9 @@ def _mended(
     if request.out is not None:
         graph, predicted, patch, report_file = (request.out / f"{path.stem}{end}" for end in ENDS)
         save_graph(graph, result.data)
-        arrays = {"logits": result.logits.cpu().numpy(), "prediction": predictions(result.logits).cpu().numpy()}
+        arrays = {"logits": result.logits.cpu().numpy()}
+        if result.task.predicts:
+            arrays["prediction"] = result.predictions.cpu().numpy()
         write_arrays(predicted, arrays)
         result.patch.save(patch)
         write_text(report_file, json.dumps(report, indent=2) + "\n")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures, as_tensor
+from graphmend.scratch import large_empty
 
 __all__ = ["Leaves", "changed_features", "parts_of"]
 
@@ -33,7 +34,8 @@ class _LowRankMaps(LinearMaps):
         if self._whole is None:
             self._whole = self.base.x
             if self.left is not None and self.right is not None:
-                self._whole = torch.addmm(self.base.x, self.left, self.right)
+                out = large_empty(tuple(self.base.x.shape), self.base.x)
+                self._whole = torch.addmm(self.base.x, self.left, self.right, out=out)
         return self._whole
 
     @x.setter
@@ -56,7 +58,7 @@ class _LowRankMaps(LinearMaps):
         if self.left is None or self.right is None:
             return known
         first = weights[0].t() if func is F.linear else weights[0]
-        return torch.addmm(known, self.left, self.right @ first)
+        return torch.addmm(known, self.left, self.right @ first, out=large_empty(tuple(known.shape), known))
 
 
 class Leaves(_LowRankMaps):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -10,9 +14,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.engine.streaming import StreamedAdjacency
 from graphmend.graph.canonical import mixed
+from graphmend.scratch import scratch_in
 
-__all__ = ["MappedGraph", "Mapper"]
+__all__ = ["MappedGraph", "Mapper", "on_disk"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,6 +32,7 @@ class Mapper(Protocol):
         ...
 
 
+LARGE = 4_000_000  # edges, from which none of their numbers are kept in memory
 _BLOCK = 4_000_000  # edges at a time
 _FACTOR = 2654435761  # a prime
 
@@ -117,6 +124,27 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
             self.__dict__["_symmetric"] = _same_both_ways(self.edge_index)
         return bool(self.__dict__["_symmetric"])
 
+    def register(self) -> None:
+        """Let whoever adds up over neighbours read the edges from the disk, sorted as they are."""
+        if self.offsets() is None:
+            return
+        source = copy.copy(self)
+        source.edge_index = self.edge_index.detach()
+        StreamedAdjacency.register(source, self.edge_index, self.x.size(0), self.is_symmetric)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its edges are read from the disk, some at a time, wherever that is possible."""
+        return self.edge_index.size(1) >= LARGE and self.offsets() is not None
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Inside, large arrays lie on the disk, beside the folder if that can be written to."""
+        folder = None if self.folder is None else self.folder.parent
+        usable = folder is not None and os.access(folder, os.W_OK)
+        with scratch_in(folder if usable else Path(tempfile.gettempdir())):
+            yield
+
     def offsets(self) -> Tensor | None:
         """Where the edges of each target begin in ``edge_index``, and where the last ones end.
 
@@ -128,6 +156,17 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
                 offsets = torch.searchsorted(target, torch.arange(self.x.size(0) + 1))
             self.__dict__.update(_offsets=offsets, _edges=_place(self.edge_index), _symmetric=None)
         return self.__dict__["_offsets"]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def on_disk(data: Data) -> Iterator[None]:
+    """Inside, a large mapped graph is worked on with large arrays on the disk; for all others nothing changes."""
+    if isinstance(data, MappedGraph) and data.is_large:
+        data.register()
+        with data.scratch():
+            yield
+    else:
+        yield
 
 
 def _same_both_ways(edge_index: Tensor) -> bool:

@@ -19,11 +19,14 @@ from graphmend.cards import card as plain_card
 from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.files.files import read_header, read_safetensors, write_safetensors
 from graphmend.graph.stores import check_hetero, feature_types, node_count, private_copy
+from graphmend.graph.tasks import check_task
 from graphmend.hetero.calling import HeteroCaller, Place, find_place, predicted_type
-from graphmend.hetero.one_type import OneType
+from graphmend.hetero.one_type import OneType, output_of, task_of_type
 from graphmend.hetero.patch import is_of_format
 from graphmend.model.call import Output, check_output_name
 from graphmend.model.restore import frozen_model, untouched_rng
+from graphmend.outputs import Task
+from graphmend.results.tables import html_table, text_lines
 from graphmend.wrappers import unwrapped
 
 __all__ = ["HeteroCard", "frozen_caller", "hetero_card", "look_at", "read_any_card"]
@@ -57,6 +60,11 @@ class HeteroCard:
         )
         return self.cards[node_type]
 
+    @property
+    def task(self) -> Task:
+        """What the rows of the predicted type are."""
+        return self.cards[self.node_type].known_task
+
     def check(self, data: HeteroData) -> None:
         """Raise unless there is a card for every node type of a graph that has features."""
         for kind in feature_types(data):
@@ -71,6 +79,7 @@ class HeteroCard:
         """The size of what it knows, ready for JSON."""
         return {
             "predicts": self.node_type,
+            "task": str(self.task),
             "embedding": self.place,
             **{f"{kind}: nodes": card.nodes for kind, card in self.cards.items()},
             **{f"{kind}: features": card.column_mean.numel() for kind, card in self.cards.items()},
@@ -80,8 +89,25 @@ class HeteroCard:
 
     def summary(self) -> str:
         """What the cards hold."""
-        lines = [f"source card of a heterogeneous model that predicts {self.node_type!r}"]
+        lines = [f"source card of a heterogeneous model that predicts {self.task} of {self.node_type!r}"]
         return "\n".join([*lines, *(f"{kind}: {card.summary()}" for kind, card in self.cards.items())])
+
+    def __repr__(self) -> str:
+        return text_lines(self._title, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        return f"HeteroCard of a model that predicts {self.task} of {self.node_type!r}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """One row for each node type."""
+        return [
+            (kind, f"{card.nodes:,} nodes, {card.column_mean.numel()} feature columns, noise level {card.noise:.3f}")
+            for kind, card in self.cards.items()
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write all cards as one safetensors file with a JSON header, atomically."""
@@ -139,8 +165,11 @@ def hetero_card(
     embedding: str | None = None,
     seed: int = 0,
     output: Output = None,
+    task: str | None = None,
 ) -> HeteroCard:
     """A source card for a trained heterogeneous model; arguments as in :func:`graphmend.cards.card`.
+
+    The task is that of the predicted type; rows of the others, means of what is predicted around them, are of the same.
 
     Example:
         >>> from torch_geometric.nn import HGTConv
@@ -159,7 +188,7 @@ def hetero_card(
     """
     graphs = [train_data] if isinstance(train_data, HeteroData) else list(train_data)
     require(len(graphs) > 0, "train_data is an empty list; give the graph the model was trained on")
-    seed = seed_number("seed", seed)
+    seed, task = seed_number("seed", seed), check_task(task)
     for data in graphs:
         check_hetero(data)
         same = feature_types(data) == feature_types(graphs[0])
@@ -167,10 +196,13 @@ def hetero_card(
     own = [private_copy(data) for data in graphs]
     with frozen_caller(model, seed, output) as caller:
         node_type, place = look_at(caller, own[0], embedding)
+        with torch.no_grad():
+            outputs = [output_of(caller(data), node_type) for data in own]
+        kind_of_rows = task_of_type(outputs, own, node_type, task).known().kind
         cards = {}
         for kind in feature_types(own[0]):
             view = OneType.of(caller, own, kind, node_type, place)
-            cards[kind] = plain_card(view, view.plain_graphs(), seed=seed, task="classes")
+            cards[kind] = plain_card(view, view.plain_graphs(), seed=seed, task=kind_of_rows)
     return HeteroCard(node_type, place.text, cards, output)
 
 

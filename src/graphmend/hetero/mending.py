@@ -24,14 +24,15 @@ from graphmend.errors import GraphMendError, listed, require, seed_number
 from graphmend.graph.checks import first_entry, is_finite
 from graphmend.graph.limits import Limits
 from graphmend.graph.stores import EdgeType, check_hetero, feature_types, private_copy
+from graphmend.graph.tasks import check_task
 from graphmend.hetero.calling import HeteroCaller, Place
 from graphmend.hetero.card import HeteroCard, frozen_caller, look_at
-from graphmend.hetero.one_type import OneType, output_of, plain_graph
+from graphmend.hetero.one_type import OneType, output_of, plain_graph, task_of_type
 from graphmend.hetero.patch import HeteroPatch
 from graphmend.hetero.relations import relation_of
 from graphmend.hetero.result import HeteroAdaptation, joined_verdict
 from graphmend.model.call import Output
-from graphmend.outputs import predictions
+from graphmend.outputs import Task, changed_rows
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.history import Step
 
@@ -50,6 +51,7 @@ def mend_hetero(
     callback: Callable[[Step], None] | None = None,
     mode: str = "auto",
     output: Output = None,
+    task: str | None = None,
 ) -> HeteroAdaptation:
     """Mend a heterogeneous graph for a frozen model; arguments as in :func:`graphmend.mend`.
 
@@ -69,16 +71,22 @@ def mend_hetero(
         mode: ``"auto"``, or ``"eager"`` for the plain way.
         output: Which part of what the model returns has the scores, or the node type that it predicts, where it returns
             scores by type.
+        task: What the rows of the predicted type are, if neither the card nor its labels ``y`` tell.
     """
     start = time.perf_counter()
     adapter = Gate() if adapter is None else adapter
     needs = _served(adapter)
-    seed = seed_number("seed", seed)
+    seed, task = seed_number("seed", seed), check_task(task)
     check_hetero(data, missing_allowed=True)
     if card is not None:
         card = HeteroCard.of(card)
         card.check(data)
         output = card.output if output is None else output
+        known = card.task.kind
+        require(
+            task in (None, known),
+            f"the source card was made with task={known!r}, not {task!r}; leave task= out, or make another card",
+        )
     missing = [kind for kind in feature_types(data) if not is_finite(data[kind].x)]
     for kind in missing:
         x = data[kind].x
@@ -90,7 +98,7 @@ def mend_hetero(
     own = _limits_of(limits, data)
     with frozen_caller(model, seed, output) as caller:
         options = {"seed": seed, "progress": progress, "callback": callback, "mode": mode}
-        work = _Work(model, caller, data, adapter, card, own, options, missing)
+        work = _Work(model, caller, data, adapter, card, own, options, missing, task)
         if proposes(adapter) and isinstance(adapter, Gate):
             work.rows_then_rest()
         else:
@@ -137,6 +145,7 @@ class _Work:
         limits: What may not change, by node type.
         options: The further options of the call.
         missing: The node types in which values are missing.
+        task: The task, if the caller has named it.
     """
 
     def __init__(
@@ -149,6 +158,7 @@ class _Work:
         limits: dict[str, Limits],
         options: dict[str, Any],
         missing: list[str],
+        task: str | None,
     ) -> None:
         self.model, self.caller, self.data, self.adapter, self.card = model, caller, data, adapter, card
         self.limits, self.options = limits, options
@@ -168,6 +178,7 @@ class _Work:
         else:
             self.node_type, self.place = card.node_type, Place.of(card.place)
         self.before = self._logits()
+        self.task: Task = task_of_type([self.before], [data], self.node_type, task) if card is None else card.task
 
     def _filled(self, kind: str) -> Tensor:
         graph = plain_graph(self.now, kind, relation_of(self.now, kind))
@@ -222,7 +233,7 @@ class _Work:
             graph.x = self._missing[kind]
         card = None if self.card is None else self.card[kind]
         try:
-            return call(adapter, view, graph, card=card, limits=limits, task="classes", **self.options)
+            return call(adapter, view, graph, card=card, limits=limits, task=self.task.kind, **self.options)
         except GraphMendError as error:
             raise type(error)(f"node type {kind!r}: {error}") from error
 
@@ -266,7 +277,7 @@ class _Work:
             removed[edge_type] = gone.nonzero().view(-1)
         patch, mended = HeteroPatch.make(self.data, x, removed)
         logits = self._logits() if self._changes else self.before
-        flips = float((predictions(self.before) != predictions(logits)).double().mean())
+        flips = float(changed_rows(self.task, self.before, logits).double().mean()) if self.task.predicts else None
         verdicts = {
             kind: [result.verdict for result in results if result.verdict is not None]
             for kind, results in self.results.items()
@@ -274,7 +285,9 @@ class _Work:
         verdict = None
         if all(verdicts.values()):
             has_mixed = any(source != target for source, _, target in self.data.edge_types)
-            verdict = joined_verdict(verdicts, flips, has_mixed_edges=has_mixed, is_changed=not patch.is_empty)
+            verdict = joined_verdict(
+                verdicts, flips, self.task, has_mixed_edges=has_mixed, is_changed=not patch.is_empty
+            )
         reasons = [f"{kind}: {r.reason}" for kind, own in self.results.items() for r in own if r.reason is not None]
         number = sum(map(len, self.results.values()))
         return HeteroAdaptation(
@@ -289,4 +302,5 @@ class _Work:
             seconds=seconds,
             verdict=verdict,
             filled=self.filled,
+            task=self.task,
         )

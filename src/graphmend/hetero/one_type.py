@@ -8,7 +8,7 @@ the predicted one are given what the model says around them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,13 +19,15 @@ from torch_geometric.nn import MessagePassing
 
 from graphmend.errors import UnsupportedLayerError, require
 from graphmend.graph.stores import EdgeType, node_count
+from graphmend.graph.tasks import task_of
 from graphmend.hetero.calling import HeteroCaller, Place
 from graphmend.hetero.relations import Relation, around, relation_of
 from graphmend.model.convs.registry import weighted_forward, why_unsupported
+from graphmend.outputs import Task
 
-__all__ = ["OneType", "OneTypeWeighted", "output_of", "plain_graph"]
+__all__ = ["OneType", "OneTypeWeighted", "output_of", "plain_graph", "task_of_type"]
 
-_MASKS = ("y", "train_mask", "val_mask")
+_TOLD = ("y", "train_mask", "val_mask")
 
 
 def plain_graph(data: HeteroData, node_type: str, relation: Relation, number: int = 0) -> Data:
@@ -42,10 +44,6 @@ def plain_graph(data: HeteroData, node_type: str, relation: Relation, number: in
     out[f"is_graph_{number}"] = True  # so that what a trial shows of one graph is not taken to hold for another
     out.node_number = torch.arange(x.size(0), device=x.device)
     out.edge_number = torch.arange(edge_index.size(1), device=x.device)
-    for name in _MASKS:
-        value = data[node_type].get(name)
-        if value is not None:
-            out[name] = value
     return out
 
 
@@ -54,6 +52,19 @@ def output_of(out: Any, node_type: str) -> Tensor:
     scores = out[node_type] if isinstance(out, dict) else out
     require(isinstance(scores, Tensor), f"the model must return class scores of {node_type!r}; wrap it")
     return scores  # type: ignore[no-any-return]
+
+
+def task_of_type(outputs: Sequence[Tensor], graphs: Sequence[HeteroData], node_type: str, named: str | None) -> Task:
+    """What the rows of the predicted type are, as in :func:`graphmend.graph.tasks.task_of`.
+
+    Args:
+        outputs: Those rows, for each of the graphs.
+        graphs: The graphs.
+        node_type: The predicted type.
+        named: The name that the caller gave.
+    """
+    plain = [Data(x=rows, y=data[node_type].get("y")) for rows, data in zip(outputs, graphs, strict=True)]
+    return task_of(outputs, plain, named=named)
 
 
 class OneType(nn.Module):
@@ -107,7 +118,11 @@ class OneType(nn.Module):
     def plain_graphs(self) -> list[Data]:
         """The node type in each of the graphs."""
         both = zip(self._graphs, self._relations, strict=True)
-        return [plain_graph(data, self._node_type, relation, k) for k, (data, relation) in enumerate(both)]
+        graphs = [plain_graph(data, self._node_type, relation, k) for k, (data, relation) in enumerate(both)]
+        if self._node_type == self._predicted:  # those of another type do not belong to what is predicted around it
+            for graph, data in zip(graphs, self._graphs, strict=True):
+                graph.update({name: data[self._node_type][name] for name in _TOLD if name in data[self._node_type]})
+        return graphs
 
     def forward(
         self, x: Tensor, edge_index: Tensor, node_number: Tensor, edge_number: Tensor, graph_number: int

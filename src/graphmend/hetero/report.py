@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphmend.outputs import CLASSES
+from graphmend.outputs import Task
 from graphmend.results.report.facts import Change, Facts
-from graphmend.results.report.gather import cannot_know, change_of, gauges_of, made_by, predictions_of
-from graphmend.results.report.scores import scores_of
+from graphmend.results.report.gather import (
+    all_scores,
+    cannot_know,
+    change_of,
+    gauges_of,
+    made_by,
+    output_note,
+    predictions_of,
+)
 
 if TYPE_CHECKING:
     from graphmend.hetero.result import HeteroAdaptation
@@ -20,11 +27,12 @@ def hetero_facts(result: HeteroAdaptation, y: Any = None, mask: Any = None, titl
 
     Args:
         result: The result.
-        y: True classes of the predicted nodes.
+        y: True classes, labels or numbers of the predicted nodes.
         mask: Those that are scored.
         title: What the graph is called.
     """
-    compared = None if y is None else result.compare(y, mask)
+    compared = result.compare(y, mask) if y is not None or result.task.kind is not None else None
+    task = result.task if compared is None else Task.of(compared.task)
     return Facts(
         title=title,
         graph=f"predicted at {result.logits.size(0):,} nodes of {result.node_type}",
@@ -32,11 +40,13 @@ def hetero_facts(result: HeteroAdaptation, y: Any = None, mask: Any = None, titl
         sentence=result.sentence,
         next_step="" if result.verdict is None else result.verdict.next_step,
         gauges=gauges_of(result.verdict),
-        changes=_changes(result),
+        changes=_changes(result, task),
         rows="nodes",
-        output="",
-        predictions=predictions_of(result.before, result.logits),
-        scores=() if y is None else scores_of(result.before, result.logits, y, mask),
+        output=output_note(task, compared),
+        predictions=predictions_of(result.before, result.logits) if task.kind == "classes" else None,
+        scores=()
+        if compared is None or y is None
+        else all_scores(task, compared, result.before, result.logits, y, mask),
         helped=None if compared is None else compared.helped,
         harmed=None if compared is None else compared.harmed,
         scored=0 if compared is None else compared.nodes,
@@ -48,7 +58,7 @@ def hetero_facts(result: HeteroAdaptation, y: Any = None, mask: Any = None, titl
     )
 
 
-def _changes(result: HeteroAdaptation) -> tuple[Change, ...]:
+def _changes(result: HeteroAdaptation, task: Task) -> tuple[Change, ...]:
     """The types of which something changed; the predicted one where none did."""
     original = result.patch.revert(result.data)
     made = []
@@ -56,7 +66,7 @@ def _changes(result: HeteroAdaptation) -> tuple[Change, ...]:
         filled = None if result.filled is None else result.filled.nodes.get(kind)
         number = 0 if filled is None else int((filled.bits != 0).sum())
         moved = patch.feature_change(result.data[kind].x).cpu()
-        change = change_of(patch, original[kind], result.data[kind], None, moved, CLASSES, number, kind)
+        change = change_of(patch, original[kind], result.data[kind], None, moved, task, number, kind)
         made.append(Change(kind, change.counts[:3], (), change.largest, change.columns, change.columns_of))
     for edge_type, patch in result.patch.edges.items():
         count: tuple[str, int, int | None] = ("edge entries removed", patch.num_removed, patch.edges)

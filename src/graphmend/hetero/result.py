@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from graphmend.errors import require
+from graphmend.graph.tasks import as_labels, check_task
+from graphmend.hetero.one_type import task_of_type
 from graphmend.hetero.patch import HeteroPatch
-from graphmend.outputs import predictions
+from graphmend.outputs import ASK, Task, changed_rows, predicted
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.comparison import Comparison, compare
 from graphmend.results.tables import html_table, text_lines
@@ -40,6 +43,7 @@ class HeteroAdaptation:
         seconds: Wall time.
         verdict: What the gate decided and why, if a gate was asked; evidence begins with the node type.
         filled: The part of the patch that fills missing values (NaN), if there were some.
+        task: What the rows of the predicted type are.
     """
 
     model: nn.Module
@@ -53,6 +57,7 @@ class HeteroAdaptation:
     seconds: float = 0.0
     verdict: Verdict | None = None
     filled: HeteroPatch | None = None
+    task: Task = field(default_factory=Task)
 
     @property
     def decision(self) -> str:
@@ -70,13 +75,13 @@ class HeteroAdaptation:
 
     @property
     def predictions(self) -> Tensor:
-        """The predicted class of each node of the predicted type."""
-        return predictions(self.logits)
+        """What is predicted for each node of the predicted type: a class, labels of 0 and 1, or the numbers."""
+        return predicted(self.task, self.logits)
 
     @property
     def changed(self) -> Tensor:
-        """The nodes of the predicted type whose predicted class changed."""
-        return (predictions(self.before) != self.predictions).nonzero().view(-1)
+        """The nodes of the predicted type whose prediction changed."""
+        return changed_rows(self.task, self.before, self.logits).nonzero().view(-1)
 
     @property
     def values_filled(self) -> int:
@@ -84,9 +89,18 @@ class HeteroAdaptation:
         patches = () if self.filled is None else self.filled.nodes.values()
         return sum(int(torch.count_nonzero(patch.bits)) for patch in patches)
 
-    def compare(self, y: Any = None, mask: Any = None) -> Comparison:
-        """How many predictions changed, and with labels whether they got better; see :class:`graphmend.Adaptation`."""
-        return compare(self.before, self.logits, y, mask)
+    def compare(self, y: Any = None, mask: Any = None, *, task: str | None = None) -> Comparison:
+        """How many predictions changed, and with labels whether they got better; see :class:`graphmend.Adaptation`.
+
+        Pairs of nodes are not scored: how a model decodes those of different types is its own.
+        """
+        known = self.task
+        if task is not None or known.kind is None:
+            given = HeteroData({self.node_type: {"y": None if y is None else as_labels(y)}})
+            known = task_of_type([self.logits], [given], self.node_type, check_task(task)).known()
+        is_scored = y is None or known.kind != "embedding"
+        require(is_scored, "pairs of nodes of a HeteroData are not scored here; score result.before and result.logits")
+        return compare(self.before, self.logits, y, mask, known)
 
     def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
         """Write one page about all of this that opens from disk, see :meth:`graphmend.Adaptation.report`."""
@@ -110,6 +124,7 @@ class HeteroAdaptation:
             "loss_first": None,
             "loss_last": None,
             "reason": self.reason,
+            "task": str(self.task),
             "verdict": None if self.verdict is None else self.verdict.summary(),
             "seconds": self.seconds,
         }
@@ -121,6 +136,14 @@ class HeteroAdaptation:
         return html_table(self._title, self._rows())
 
     @property
+    def _predictions_row(self) -> str:
+        if self.task.predicts:
+            return f"{self.changed.numel()} of {self.logits.size(0)} changed"
+        return (
+            f"not counted: {self.task.doubt}; {ASK}" if self.task.kind is None else "none: the output is an embedding"
+        )
+
+    @property
     def _title(self) -> str:
         return f"HeteroAdaptation of a graph that is predicted at {self.logits.size(0)} nodes of {self.node_type!r}"
 
@@ -130,20 +153,22 @@ class HeteroAdaptation:
             "left alone": self.reason,
             "missing values": None if self.filled is None else f"{self.values_filled} filled",
             "patch": self.patch.summary(),
-            "predictions": f"{self.changed.numel()} of {self.logits.size(0)} changed",
+            "task": None if self.task.kind in (None, "classes") else str(self.task),
+            "predictions": self._predictions_row,
             "time": f"{self.seconds:.2g} s",
         }
         return [(name, value) for name, value in rows.items() if value is not None]
 
 
 def joined_verdict(
-    verdicts: Mapping[str, list[Verdict]], flips: float, *, has_mixed_edges: bool, is_changed: bool
+    verdicts: Mapping[str, list[Verdict]], flips: float | None, task: Task, *, has_mixed_edges: bool, is_changed: bool
 ) -> Verdict:
     """The verdicts on all node types as one.
 
     Args:
         verdicts: Those on each node type, in the order in which they were reached.
-        flips: Share of the predicted nodes whose prediction changes.
+        flips: Share of the predicted nodes whose prediction changes; ``None`` where nothing is predicted.
+        task: What the rows of the predicted type are.
         has_mixed_edges: Whether there are edges between different types.
         is_changed: Whether the graph was changed.
     """
@@ -172,6 +197,7 @@ def joined_verdict(
         tuple(evidence),
         flips,
         undo if is_changed else card if regime == "blind" else "",
+        str(task),
     )
 
 

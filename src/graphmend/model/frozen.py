@@ -34,7 +34,7 @@ from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.graph.mapped import MappedGraph
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
 from graphmend.model.comparing import is_close
-from graphmend.model.edge_weights import Way, filtered, patched, patched_plainly
+from graphmend.model.edge_weights import Way, are_streamed, filtered, patched, patched_plainly
 from graphmend.model.embedding import Tap, tapped
 from graphmend.model.failures import failures_named, first_line
 from graphmend.model.first_layer import response_of_mean
@@ -211,7 +211,7 @@ class FrozenGNN:
         data = self._data
         if presence is not None or not isinstance(data, MappedGraph) or edge_index.shape != data.edge_index.shape:
             return None
-        return self._sharding.ranges(data, x)
+        return self.sharding.ranges(data, x)
 
     def _in_shards(self, x: Tensor, shards: _Shards, name: str) -> tuple[Tensor, ...]:
         """What the model gives, run on one shard after the other, or by others at the same time."""
@@ -236,8 +236,14 @@ class FrozenGNN:
             return (runs.get(name, self)(data.x, data.edge_index),)
 
     @functools.cached_property
-    def _sharding(self) -> Sharding:
-        return Sharding(self.module, self.width, self._seed, self._wiring.leave_out, self.output)
+    def sharding(self) -> Sharding:
+        """In which shards the model runs on mapped graphs."""
+        leave_out, output = self._wiring.leave_out, self.output
+        return Sharding(self.module, self.width, self._seed, leave_out, output, self._can_stream)
+
+    def _can_stream(self) -> bool:
+        """Whether the edges of a mapped graph can stay on the disk: all layers are sums that read them once."""
+        return self._probe.way() in (patched, patched_plainly) and are_streamed(self.module)
 
     @property
     def taps(self) -> Taps:
@@ -451,7 +457,10 @@ class FrozenGNN:
         data.x = x if shares else as_tensor(x)
         graph, weight = fresh(data, self._wiring.written or ()), self._with_own_presence(presence, edge_index.size(1))
         way = self._probe.way()
-        if weight is None:
+        if weight is None and self.sharding.streams(data, x):
+            data.register()
+            weight = torch.ones(1, dtype=x.dtype).expand(edge_index.size(1))
+        elif weight is None:
             if way not in (patched, patched_plainly):
                 return lambda: caller(graph)
             weight = _presence_of_all(edge_index, x)  # for the engine's own sums

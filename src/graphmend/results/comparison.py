@@ -227,7 +227,7 @@ def compare_pairs(comparison: Comparison, before: Tensor, after: Tensor, y: Any,
         mask: The pairs that count; all of them by default.
     """
     pairs = before.numel()
-    labels = read_truth(Task("labels"), y, pairs, 1).reshape(-1)
+    labels = read_truth(Task("labels"), y, pairs, 1, of="pairs").reshape(-1)
     require(not bool(labels.isnan().any()), "y holds NaN; give 0 or 1 for every pair of edge_label_index")
     chosen = torch.ones(pairs, dtype=torch.bool)
     if mask is not None:

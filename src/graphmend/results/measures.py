@@ -19,15 +19,25 @@ PERCENT = ("accuracy", "micro_f1", "roc_auc", "average_precision", *(f"hits@{k}"
 LESS_IS_BETTER = ("mae",)
 
 
-def read_truth(task: Task, y: Any, rows: int, columns: int) -> Tensor:
-    """Labels or numbers as ``(rows, columns)`` in float64, NaN where they are not known."""
+def read_truth(task: Task, y: Any, rows: int, columns: int, of: str = "") -> Tensor:
+    """Labels or numbers as ``(rows, columns)`` in float64, NaN where they are not known.
+
+    Args:
+        task: What they are of.
+        y: What the caller gave.
+        rows: How many rows there are.
+        columns: How many there are in each.
+        of: What has one row each, in the plural, if it is neither nodes nor graphs.
+    """
+    of = of or task.rows
     try:
         values = torch.as_tensor(y).detach().double().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise GraphMendError(f"y must be a tensor of one row for each of the {rows} {task.rows}") from error
+        raise GraphMendError(f"y must be a tensor of one row for each of the {rows} {of}") from error
     shape, wanted = tuple(values.shape), (rows, columns)
     fits = shape == wanted or (columns == 1 and shape == (rows,))
-    require(fits, f"y must have one row for each of the {rows} {task.rows} and {columns} columns (got shape {shape})")
+    width = "" if columns == 1 else f" and {columns} columns"
+    require(fits, f"y must have one row for each of the {rows} {of}{width} (got shape {shape})")
     values = values.reshape(wanted)
     known = values[~values.isnan()]
     if task.kind == "labels":

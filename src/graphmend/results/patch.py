@@ -17,9 +17,11 @@ from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_lists import edge_bounds, edge_sequences, is_per_graph, merged, regroup, removed_entries
 from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
+from graphmend.graph.mapped import MappedGraph
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch
 from graphmend.results.tables import html_table
+from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = ["Patch", "as_bits", "rebase"]
 
@@ -115,7 +117,9 @@ class Patch:
                 for name, (value, bounds) in edge_sequences(data).items()
             },
         )
-        return patch, patch._apply(data, data.x.clone() if x is None else x.detach())
+        is_mapped = isinstance(data, MappedGraph) and data.is_large  # then a copy would take as much as the graph
+        same = data.x if is_mapped or x is not None else data.x.clone()
+        return patch, patch._apply(data, same if x is None else x.detach())
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
@@ -224,9 +228,10 @@ class Patch:
         return out
 
     def _flip(self, x: Tensor) -> Tensor:
-        out = x.detach().clone()
+        out = large_empty(tuple(x.shape), x).copy_(x.detach())
         bits, rows = as_bits(out), self.rows.to(x.device)
-        bits[rows] ^= self.bits.to(x.device)
+        for at in row_ranges(rows.numel(), x.size(1)):
+            bits[rows[at]] ^= self.bits[at].to(x.device)
         return out
 
     @property
@@ -358,9 +363,20 @@ def _changed_rows(before: Tensor, after: Tensor | None) -> tuple[Tensor, Tensor]
     if after is None:
         return torch.empty(0, dtype=torch.long, device=before.device), as_bits(before[:0])
     old, new = as_bits(before), as_bits(after)
+    if new.numel() > ROWS and new.device.type == "cpu":
+        return _changed_in_blocks(old, new)
     bits = torch.bitwise_xor(old, new, out=empty_like(new))
     rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
     return rows, bits if rows.numel() == before.size(0) else bits.index_select(0, rows)
+
+
+def _changed_in_blocks(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    blocks = row_ranges(*new.shape)
+    rows = torch.cat([(old[at] != new[at]).any(1).nonzero().view(-1) + at.start for at in blocks])
+    bits = large_empty((rows.numel(), new.size(1)), new)
+    for at in row_ranges(rows.numel(), new.size(1)):
+        torch.bitwise_xor(old[rows[at]], new[rows[at]], out=bits[at])
+    return rows, bits
 
 
 def _stays(data: Data, removed: Tensor) -> Tensor:

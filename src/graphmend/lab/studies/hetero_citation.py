@@ -1,11 +1,12 @@
 """Broken papers and broken words: a heterogeneous model on ACM and Citation, harmed, mended and clean.
 
-    python -m graphmend.lab.studies.hetero_citation --out FILE.json [--seeds 5] [--epochs 40]
+    python -m graphmend.lab.studies.hetero_citation --out FILE.json [--seeds 5] [--page docs/heterogeneous.md]
 
 Papers cite papers and hold words. A paper has its keyword counts, a word the papers that it is in, both in the 64
 leading singular directions of ACM. GraphSAGE through ``to_hetero`` learns the fields of the ACM papers, and predicts
 those of the papers of Citation: as they are, and after a fault of the papers, of the words, or of both. Each graph is
-mended by the gate with the source card of the training graph. Data are found through GRAPHMEND_DATA.
+mended by the gate with the source card of the training graph. Data are found through GRAPHMEND_DATA. Seeds that are in
+the file are not run again; ``--page`` puts the table into the page.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from graphmend.files.files import write_text
 from graphmend.files.provenance import provenance
 from graphmend.hetero import HeteroCard, hetero_card, mend_hetero
 from graphmend.lab.data import load
-from graphmend.progress import track
+from graphmend.lab.studies.pages import put_table, stored_runs, with_deviation
 
 WIDTH, HIDDEN = 64, 32
 FEWEST = 60  # papers of ACM that a word has to be in
@@ -168,24 +169,41 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         own = [row for row in rows if (row["graph"], row["fault"]) == (graph, fault)]
         numbers = {key: [row[key] for row in own] for key in ("before", "after")}
         line: dict[str, Any] = {"graph": graph, "fault": fault, "changed": sum(bool(row["menders"]) for row in own)}
+        line["acted"] = f"{line['changed']} of {len(own)}"
         line |= {key: [round(mean(v), 2), round(stdev(v), 2) if len(v) > 1 else 0.0] for key, v in numbers.items()}
         out.append(line)
     return out
 
 
+def _table(lines: list[dict[str, Any]]) -> list[list[str]]:
+    """The rows of the table on the page."""
+    return [
+        [line["graph"], line["fault"], *(with_deviation(line[key], 1) for key in ("before", "after")), line["acted"]]
+        for line in lines
+    ]
+
+
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, write after each seed, and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--page", type=Path, help="the page that shows the table")
     args = parser.parse_args()
-    parts = graphs()
-    rows = [row for seed in track(range(args.seeds), "seeds", True) for row in measure(parts, seed, args.epochs)]
-    report = {"summary": summary(rows), "rows": rows, "provenance": provenance("cpu", seeds=args.seeds)}
-    for line in report["summary"]:
-        print(json.dumps(line))
-    write_text(args.out, json.dumps(report, indent=2) + "\n")
+    origin, settings = provenance("cpu", seeds=args.seeds), {"epochs": args.epochs}
+    rows = stored_runs(args.out, "rows", settings)
+    left = [seed for seed in range(args.seeds) if all(row["seed"] != seed for row in rows)]
+    parts = graphs() if left else None
+    for seed in left:
+        assert parts is not None
+        rows += measure(parts, seed, args.epochs)
+        report = {"settings": settings, "summary": summary(rows), "rows": rows, "provenance": origin}
+        write_text(args.out, json.dumps(report, indent=2) + "\n")
+        print(f"seed {seed}: {json.dumps(report['summary'])}", flush=True)
+    if args.page is not None:
+        header = ["graph", "fault", "harmed", "mended", "graphs changed"]
+        put_table(args.page, "graphmend.lab.studies.hetero_citation", header, _table(summary(rows)))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 """What is mended where nodes have no classes: link prediction, classes of graphs, and regression.
 
-    python -m graphmend.lab.studies.tasks --out FILE.json [--seeds 5]
+    python -m graphmend.lab.studies.tasks --out FILE.json [--seeds 5] [--page docs/tasks.md]
 
 - Link prediction on Cora (found through GRAPHMEND_DATA): PyG's ``GAE`` of a two-layer GCN (64 and 32 units, Adam with
   lr 0.01, 150 epochs) on 85 % of the edges; 10 % are tested beside as many other pairs. A tenth of the feature rows is
   replaced by noise of standard deviation 1.
 - Classes of graphs: scikit-learn's digits, each an 8 x 8 grid of pixels with its grey value and its place as features;
   a three-layer GCN with mean and max pooling, trained on 1,000 of them and tested on 400, all of them judged as one
-  graph. A tenth of the pixels is replaced by noise of standard deviation 20; or the contrast is halved and all is
-  brighter.
+  graph. A tenth of the pixels is replaced by noise of standard deviation 20; or the sensor adds 1 to all grey values,
+  which go from 0 to 1; or places are counted from the middle; or the contrast is halved and all is brighter.
 - Regression: scikit-learn's diabetes set as a graph of the 5 nearest of each sample; GraphSAGE with two layers predicts
   the standardised progression. Every seventh row of the nodes that are tested is 30 times as large.
 
 The card is made of the graph that the model was trained on, and the gate is given the test graph without its labels.
+Seeds that are in the file are not run again; ``--page`` puts the table into the page.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from graphmend.files.files import write_text
 from graphmend.files.provenance import provenance
 from graphmend.lab.data import load
 from graphmend.lab.data.sklearn_graphs import knn_graph
+from graphmend.lab.studies.pages import put_table, stored_runs, with_deviation
 
 __all__ = ["STUDIES"]
 
@@ -129,12 +131,20 @@ def graphs(seed: int) -> dict[str, Row]:
     model = _Digits()
     _fit(model, lambda: F.cross_entropy(model(train.x, train.edge_index, train.batch), train.y), 120)
     card = graphmend.card(model, train)
-    broken, shifted = test.clone(), test.clone()
     rows = torch.rand(test.x.size(0), generator=generator) < 0.1
-    broken.x = torch.where(rows[:, None], 20 * torch.randn(test.x.shape, generator=generator), test.x)
-    shifted.x = torch.cat([0.5 * test.x[:, :1] + 0.5, test.x[:, 1:]], dim=1)
-    harmed = {"broken rows": broken, "other contrast": shifted}
-    return {name: _row(model, card, test, graph, test.y) for name, graph in harmed.items()}
+    grey, place = test.x[:, :1], test.x[:, 1:]
+    harmed = {
+        "broken rows": torch.where(rows[:, None], 20 * torch.randn(test.x.shape, generator=generator), test.x),
+        "grey values offset": torch.cat([grey + 1, place], dim=1),
+        "places from the middle": torch.cat([grey, place - 0.5], dim=1),
+        "other contrast": torch.cat([0.5 * grey + 0.5, place], dim=1),
+    }
+    out = {}
+    for name, x in harmed.items():
+        graph = test.clone()
+        graph.x = x
+        out[name] = _row(model, card, test, graph, test.y)
+    return out
 
 
 def regression(seed: int) -> dict[str, Row]:
@@ -159,6 +169,8 @@ def regression(seed: int) -> dict[str, Row]:
 
 
 STUDIES = {"link prediction, cora": links, "classes of graphs, digits": graphs, "regression, diabetes": regression}
+VERSION = 2  # of the faults and models above; runs of another one are not added to
+NAMES = {"roc_auc": "ROC-AUC", "accuracy": "accuracy", "mae": "MAE (less is better)"}
 KEY = {"link prediction, cora": "roc_auc", "classes of graphs, digits": "accuracy", "regression, diabetes": "mae"}
 
 
@@ -167,7 +179,7 @@ def _means(found: list[Row]) -> list[Row]:
     means: list[Row] = []
     for name, fault in dict.fromkeys((row["study"], row["fault"]) for row in found):
         rows, key = [row for row in found if (row["study"], row["fault"]) == (name, fault)], KEY[name]
-        line: Row = {"study": name, "fault": fault, "measure": key}
+        line: Row = {"study": name, "fault": fault, "measure": key, "seeds": len(rows)}
         for what, graph, when in (
             ("clean", "clean", "before"),
             ("clean, mended", "clean", "after"),
@@ -182,20 +194,37 @@ def _means(found: list[Row]) -> list[Row]:
     return means
 
 
+def _table(means: list[Row]) -> list[list[str]]:
+    """The rows of the table on the page."""
+    rows = []
+    for line in means:
+        measure = NAMES[line["measure"]]
+        values = [with_deviation(line[what], 3) for what in ("clean", "clean, mended", "harmed", "mended")]
+        acted = f"{line['applied when harmed']} of {line['seeds']}"
+        rows.append([line["study"], line["fault"], measure, *values, acted])
+    return rows
+
+
 def main() -> None:
     """Measure, write after each seed, and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--page", type=Path, help="the page that shows the table")
     args = parser.parse_args()
     origin = provenance("cpu", seeds=args.seeds)  # before the file itself changes the tree
-    found: list[Row] = []
+    found = stored_runs(args.out, "runs", {"version": VERSION})
     for seed in range(args.seeds):
+        if any(row["seed"] == seed for row in found):
+            continue
         for name, study in STUDIES.items():
             found += [{"study": name, "fault": fault, "seed": seed, **row} for fault, row in study(seed).items()]
-        report = {"means": _means(found), "runs": found, "provenance": origin}
+        report = {"settings": {"version": VERSION}, "means": _means(found), "runs": found, "provenance": origin}
         write_text(args.out, json.dumps(report, indent=1) + "\n")
         print(f"seed {seed}: {json.dumps(report['means'])}", flush=True)
+    if args.page is not None:
+        header = ["study", "fault", "measure", "clean", "clean, mended", "harmed", "mended", "mended graphs"]
+        put_table(args.page, "graphmend.lab.studies.tasks", header, _table(_means(found)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from graphmend.engine.cache import cached
 from graphmend.engine.neighbours import incoming_sum
 from graphmend.engine.propagation import at_least_single
 from graphmend.engine.shared_features import METADATA, as_tensor, placeholder
+from graphmend.engine.streaming import StreamedAdjacency
 from graphmend.errors import require
 
 __all__ = ["FLOOR", "Aggregated", "Edges", "computing_sums_at_once", "power"]
@@ -78,6 +79,12 @@ class Edges(NamedTuple):
             f"edge_weight must have one value per edge (got {edge_weight.numel()} for {num_edges} edges)",
         )
         return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(dtype)), origin)
+
+    @property
+    def streamed(self) -> StreamedAdjacency | None:
+        """The adjacency of a mapped graph whose edges all have the presence 1 and no weight."""
+        is_plain = self.own_weight is None and self.presence.numel() > 1 and self.presence.stride(0) == 0
+        return self.adjacency if is_plain and isinstance(self.adjacency, StreamedAdjacency) else None
 
     def without_loops(self) -> Edges:
         """The same edges with every self-loop absent."""

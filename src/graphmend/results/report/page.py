@@ -121,7 +121,7 @@ def _percent(value: float) -> str:
     return f"{value:.1%}"
 
 
-def _map_data(drawn: Map | None) -> dict[str, Sequence[int]] | None:
+def _map_data(drawn: Map | None) -> dict[str, Sequence[Any]] | None:
     if drawn is None:
         return None
     return {
@@ -131,5 +131,9 @@ def _map_data(drawn: Map | None) -> dict[str, Sequence[int]] | None:
         "old": drawn.old,
         "new": drawn.new,
         "changed": drawn.changed,
+        "sure": drawn.sure,
+        "around": drawn.around,
+        "circle": drawn.circle,
+        "moved": drawn.rows_changed,
         "last": (style.CLASSES if drawn.has_classes else -1,),
     }
