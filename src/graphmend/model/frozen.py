@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import caching, sharing_gradients
 from graphmend.engine.engine import MODES
-from graphmend.engine.low_rank import parts_of
+from graphmend.engine.low_rank import leaves_of, parts_of
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
 from graphmend.engine.trials import why_features_are_not_shared
@@ -40,7 +40,7 @@ from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
-from graphmend.model.sharded import Sharding, ShardRun, put_together
+from graphmend.model.sharded import Sharding, ShardRun, joined, put_together
 from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
@@ -218,17 +218,20 @@ class FrozenGNN:
 
     def _in_shards(self, x: Tensor, shards: _Shards, name: str) -> tuple[Tensor, ...]:
         """What the model gives, run on one shard after the other, or by others at the same time."""
-        graph, (ranges, hops) = copy.copy(self._data), shards
-        graph.x, change = parts_of(x)
+        graph, (ranges, hops), leaves = copy.copy(self._data), shards, leaves_of(x)
+        graph.x, change = (leaves.like, None) if leaves is not None else parts_of(x)
         if self._presence is not None:
             graph.edge_weight = self._presence
-        counts, others = self.weights_count, graph.workers is not None
+        counts, others = self.weights_count, graph.workers is not None and leaves is None
         show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
         if others:
             taps = None if name == "logits" else self._probe.taps()
             wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
             show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
-        return put_together(graph.over(ShardRun(graph, hops, show, change), ranges), x.size(0))
+        run = ShardRun(graph, hops, show, change, leaves)
+        if leaves is not None:
+            return joined(map(run, ranges))
+        return put_together(graph.over(run, ranges), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
         """The outputs of a name on a graph that may be another one."""
