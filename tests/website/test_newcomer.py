@@ -34,8 +34,9 @@ def own_graph(seed: int) -> Data:
 
 
 def five_lines() -> str:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"<!-- five lines -->\n```py\n(.*?)```", page, re.S)
+    (code,) = re.findall(
+        r"<!-- five lines -->\n```py\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+    )
     assert len(code.strip().splitlines()) == 5
     return str(code)
 

@@ -82,6 +82,19 @@ class Purify(Adapter):
 
     Args:
         strength: Edges to cut for each edge in excess. More than 1, because not every inserted edge is among the worst.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, data)
+        >>> today = data.clone()
+        >>> added = torch.randint(178, (2, 400), generator=torch.Generator().manual_seed(0))
+        >>> today.edge_index = torch.cat([data.edge_index, added, added.flip(0)], 1)
+        >>> result = graphmend.mend(model, today, graphmend.Purify(), card=card)
+        >>> bool((result.patch.removed >= data.num_edges).float().mean() > 0.5)
+        True
     """
 
     needs = "a source card"

@@ -9,19 +9,23 @@ badly in all three, true edges seldom in more than one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from graphmend.cards.rows import BLOCK, projected, quantiles, widened
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.propagation import Propagation
 from graphmend.engine.streaming import StreamedAdjacency, StreamedHops
 from graphmend.engine.tuning import CACHED_NUMBERS
+from graphmend.graph.edge_passes import over_edges
+from graphmend.graph.mapped import MappedGraph
 from graphmend.scratch import large_empty, row_ranges
 
-__all__ = ["EdgeEnds", "edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts"]
+__all__ = ["EdgeEnds", "edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts", "pairs_of"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
@@ -182,6 +186,25 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
     for source, target in _blocks(edge_index, _size(probability.size(1), probability.device)):
         total += (probability[source].t() @ probability[target]).double()
     return total.to(probability.dtype)
+
+
+def pairs_of(graph: Data, probability: Tensor) -> Tensor:
+    """The :func:`pair_counts` of a graph, by whoever works on it."""
+    if not isinstance(graph, MappedGraph) or graph.workers is None:
+        return pair_counts(probability, graph.edge_index)
+    return over_edges(graph, _PairsOnRange(graph, probability), torch.add).to(probability.dtype)
+
+
+@dataclass(frozen=True)
+class _PairsOnRange:
+    """The counts of a range of edges, in double precision."""
+
+    graph: MappedGraph
+    probability: Tensor
+
+    def __call__(self, bounds: tuple[int, int]) -> Tensor:
+        start, end = bounds
+        return pair_counts(self.probability, self.graph.edge_index[:, start:end]).double()
 
 
 def _returned(pairs: Tensor, edge_index: Tensor, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 
 from graphmend.engine.streaming import StreamedAdjacency
 from graphmend.graph.canonical import mixed
+from graphmend.graph.merging import merged
 from graphmend.scratch import scratch_in
 
 __all__ = ["MappedGraph", "Mapper", "on_disk"]
@@ -100,6 +101,14 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         in it is opened again there.
         """
         return map(function, items) if self.workers is None else self.workers(function, items)
+
+    def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R:
+        """What a function gives for all items, merged in pairs in their order: the same, whoever works on the shards.
+
+        Where others work, they merge, too, and only one result comes here.
+        """
+        by: Callable[..., R] = getattr(self.workers, "merged", merged)
+        return by(function, items, merge)
 
     @property
     def folder(self) -> Path | None:

@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from graphmend.engine.adjacency import Adjacency
 from graphmend.engine.cache import cached, caching, sharing_gradients
 from graphmend.engine.engine import MODES
-from graphmend.engine.low_rank import parts_of
+from graphmend.engine.low_rank import leaves_of, parts_of
 from graphmend.engine.memory import keeping_memory
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
@@ -39,7 +39,7 @@ from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
-from graphmend.model.sharded import Sharding, ShardRun, put_together
+from graphmend.model.sharded import Sharding, ShardRun, joined, put_together
 from graphmend.model.trials import stacks_views, why_not_shared
 from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
@@ -57,6 +57,10 @@ class Observation(NamedTuple):
         first: The output of the first layer before any activation.
         z: The embedding.
         logits: The output.
+
+    Example:
+        >>> from graphmend.model import Observation
+        >>> seen = Observation(first=[[0.5, 0.1]], z=[[0.5]], logits=[[1.0, 0.0]])
     """
 
     first: Tensor
@@ -86,9 +90,11 @@ class FrozenGNN:
             position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:
-        >>> import torch_geometric.nn as pyg
-        >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> with FrozenGNN(pyg.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
+        >>> import torch
+        >>> import torch_geometric as pyg
+        >>> from graphmend import FrozenGNN
+        >>> data = pyg.data.Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+        >>> with FrozenGNN(pyg.nn.GraphSAGE(4, 16, num_layers=2, out_channels=2), data) as frozen:
         ...     frozen.embed(data.x, data.edge_index).shape
         torch.Size([3, 16])
     """
@@ -214,17 +220,20 @@ class FrozenGNN:
 
     def _in_shards(self, x: Tensor, shards: _Shards, name: str) -> tuple[Tensor, ...]:
         """What the model gives, run on one shard after the other, or by others at the same time."""
-        graph, (ranges, hops) = copy.copy(self._data), shards
-        graph.x, change = parts_of(x)
+        graph, (ranges, hops), leaves = copy.copy(self._data), shards, leaves_of(x)
+        graph.x, change = (leaves.like, None) if leaves is not None else parts_of(x)
         if self._presence is not None:
             graph.edge_weight = self._presence
-        counts, others = self.weights_count, graph.workers is not None
+        counts, others = self.weights_count, graph.workers is not None and leaves is None
         show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
         if others:
             taps = None if name == "logits" else self._probe.taps()
             wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
             show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
-        return put_together(graph.over(ShardRun(graph, hops, show, change), ranges), x.size(0))
+        run = ShardRun(graph, hops, show, change, leaves)
+        if leaves is not None:
+            return joined(map(run, ranges))
+        return put_together(graph.over(run, ranges), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
         """The outputs of a name on a graph that may be another one."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.engine.low_rank import Leaves, some_rows
 from graphmend.engine.memory import available_memory
 from graphmend.errors import require
 from graphmend.graph.mapped import MappedGraph
@@ -18,7 +19,7 @@ from graphmend.model.call import Output
 from graphmend.model.reach import reach_of
 from graphmend.scratch import large_empty
 
-__all__ = ["Rows", "ShardRun", "Sharding", "put_together"]
+__all__ = ["Rows", "ShardRun", "Sharding", "joined", "put_together"]
 
 Rows = tuple[int, tuple[Tensor, ...]]
 """The first owned node of a shard, and what a run gives for the nodes that it owns."""
@@ -39,12 +40,14 @@ class ShardRun:
         hops: How far the halo reaches.
         show: What the model gives for the graph of a shard, some tensors with a row for each of its nodes.
         change: A change of low rank of the features, ``left @ right``, that is not written out.
+        leaves: Variables that the features stand for, to be differentiated for.
     """
 
     graph: MappedGraph
     hops: int
     show: Callable[[Data], tuple[Tensor, ...]]
     change: tuple[Tensor, Tensor] | None = None
+    leaves: Leaves | None = None
 
     def __call__(self, bounds: tuple[int, int]) -> Rows:
         """What the model gives for the owned nodes."""
@@ -54,7 +57,7 @@ class ShardRun:
         own.x = torch.arange(own.x.size(0)).unsqueeze(1)  # the rows to take
         part, start, owned = next(cut(own, offsets, [bounds], self.hops))
         inside = part.x.view(-1)
-        part.x = self.graph.x[inside]
+        part.x = self.graph.x[inside] if self.leaves is None else some_rows(self.leaves, inside)
         if self.change is not None:
             left, right = self.change
             part.x = torch.addmm(part.x, left[inside], right)
@@ -153,6 +156,11 @@ class Sharding:
         if key not in self._plans:
             self._plans[key] = plan(graph, hops, self.width, budget, free, least)
         return self._plans[key], hops
+
+
+def joined(found: Iterable[Rows]) -> tuple[Tensor, ...]:
+    """The same as one tensor that can be differentiated, from shards in their order."""
+    return tuple(torch.cat(rows) for rows in zip(*(parts for _, parts in found), strict=True))
 
 
 def put_together(found: Iterable[Rows], nodes: int) -> tuple[Tensor, ...]:
