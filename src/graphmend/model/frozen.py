@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -229,11 +229,13 @@ class FrozenGNN:
         if others:
             taps = None if name == "logits" else self._probe.taps()
             wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
-            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
+            settings = {"embedding": self._embedding, "seed": self._seed, "taps": taps, "output": self.output}
+            show = functools.partial(_alone, self.model, name, counts, wiring, settings)
         run = ShardRun(graph, hops, show, change, leaves)
         if leaves is not None:
             return joined(map(run, ranges))
-        return put_together(graph.over(run, ranges), x.size(0))
+        key = None if graph.keep is None else self.sharding.key(run, name, self._embedding, self._given_taps)
+        return put_together(graph.over(run, ranges, key), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
         """The outputs of a name on a graph that may be another one."""
@@ -468,21 +470,11 @@ def _presence_of_all(edge_index: Tensor, x: Tensor) -> Tensor:
     return cached(("all present", x.dtype), (edge_index,), ones)
 
 
-@dataclass(frozen=True)
-class _Alone:
+def _alone(
+    model: nn.Module, name: str, weights_count: bool, wiring: Wiring, settings: dict[str, Any], data: Data
+) -> tuple[Tensor, ...]:
     """What a model gives for the graph of a shard, in a process that knows nothing but this."""
-
-    model: nn.Module
-    name: str
-    weights_count: bool
-    embedding: str | None
-    seed: int
-    taps: Taps | None
-    output: Output
-    wiring: Wiring
-
-    def __call__(self, data: Data) -> tuple[Tensor, ...]:
-        own = FrozenGNN(self.model, data, embedding=self.embedding, seed=self.seed, taps=self.taps, output=self.output)
-        own._given_wiring = self.wiring
-        with own as frozen, torch.no_grad():
-            return frozen._shown(self.name, self.weights_count, data)
+    own = FrozenGNN(model, data, **settings)
+    own._given_wiring = wiring
+    with own as frozen, torch.no_grad():
+        return frozen._shown(name, weights_count, data)

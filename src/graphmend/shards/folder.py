@@ -53,7 +53,12 @@ def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
 
 
 def open_graph(
-    path: str | Path, *, verify: bool = True, shards: int | None = None, workers: Mapper | None = None
+    path: str | Path,
+    *,
+    verify: bool = True,
+    shards: int | None = None,
+    workers: Mapper | None = None,
+    keep: str | Path | None = None,
 ) -> MappedGraph:
     """A graph folder, mapped into memory, for :func:`graphmend.card` and :func:`graphmend.mend`.
 
@@ -65,6 +70,8 @@ def open_graph(
         shards: In how many shards a model runs; the free memory decides when ``None``.
         workers: Who works on the shards, such as :class:`graphmend.workers.local.Local`; this process when ``None``.
             All of them have to see the folder.
+        keep: A folder for the results of shards: a call that follows an interrupted one reads those that are there.
+            Remove it when you have what you want.
 
     Example:
         >>> import graphmend
@@ -107,6 +114,7 @@ def open_graph(
         workers=workers,
         opened=partial(open_graph, verify=False),
         digest=digest_of(folder),
+        keep=None if keep is None else path_of(keep).absolute(),
     )
     return data
 
