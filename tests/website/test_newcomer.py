@@ -34,7 +34,9 @@ def own_graph(seed: int) -> Data:
 
 
 def five_lines() -> str:
-    (code,) = re.findall(r"<!-- five lines -->\n```py\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(
+        r"<!-- five lines -->\n```py\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+    )
     assert len(code.strip().splitlines()) == 5
     return str(code)
 

@@ -115,6 +115,20 @@ class Case:
         progress: Whether to show a progress bar.
         output: Which part of what the model returns has the scores.
         named_task: The task that the caller named.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.adapters import Case, Proposal
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> class Look:
+        ...     # Looks at the case and changes nothing.
+        ...     def propose(self, case: Case):
+        ...         print(case.data.num_nodes, case.seed, tuple(case.frozen.predict(case.data).shape))
+        ...         return Proposal()
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> _ = graphmend.mend(model, data, Look(), seed=7)
+        178 7 (178, 3)
     """
 
     original: nn.Module
@@ -185,7 +199,6 @@ class Case:
             seed=self.seed,
             abilities=abilities,
             kernels=(frozen.signature, key, *sizes),
-            hidden=frozen.width,
             mode=self.mode,
         )
 

@@ -83,6 +83,9 @@ class GTrans(Adapter):
             does under abnormal features and attack; without them the last iterate and the lowest loss count.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
         >>> GTrans(steps=5, budget=1)(GCN(3, 8, 2), data).logits.shape

@@ -39,6 +39,8 @@ class Impute(Adapter):
     only get the usual size. Nothing is done where more than half of the rows look broken.
 
     Example:
+        >>> import torch
+        >>> from graphmend import Impute
         >>> from torch_geometric.data import Data
         >>> from graphmend.lab.backbones import GCN
         >>> x = torch.ones(8, 3)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
-from graphmend.cards.edges import EdgeEnds, fit, fits_well
+from graphmend.cards.edges import EdgeEnds, fits_well
 from graphmend.cards.rows import times
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import read_fields, within
@@ -43,7 +43,7 @@ class Excess:
         """The fit of each edge."""
         edges, grid = self.ends.edge_index.size(1), self.card.edge_grid
         if edges <= EDGES:
-            return fit(self.ends.all_views(), grid)
+            return self.ends.all_fits(grid)
         out = large_empty((edges,), self.ends.x)
         for start, fits, _ in self.ends.fits(grid):
             out[start : start + fits.numel()] = fits
@@ -82,6 +82,19 @@ class Purify(Adapter):
 
     Args:
         strength: Edges to cut for each edge in excess. More than 1, because not every inserted edge is among the worst.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, data)
+        >>> today = data.clone()
+        >>> added = torch.randint(178, (2, 400), generator=torch.Generator().manual_seed(0))
+        >>> today.edge_index = torch.cat([data.edge_index, added, added.flip(0)], 1)
+        >>> result = graphmend.mend(model, today, graphmend.Purify(), card=card)
+        >>> bool((result.patch.removed >= data.num_edges).float().mean() > 0.5)
+        True
     """
 
     needs = "a source card"

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.data import BaseData
 
-from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
+from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pairs_of
 from graphmend.cards.moments import Moments, moments
 from graphmend.cards.prototypes import find_prototypes, in_units
 from graphmend.cards.rows import EMPTY_ROW, in_blocks, one_hot, projected, row_statistics, times, widened
@@ -23,10 +23,11 @@ from graphmend.cards.sums import Groups, RowSums
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.files.digest import model_digest
 from graphmend.graph.batches import Graphs, are_several, refuse_sampled
-from graphmend.graph.canonical import EDGES, edge_keys, lowest_edges, node_keys, typical_size
+from graphmend.graph.canonical import node_keys, typical_size
 from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_lists import number_of_graphs
+from graphmend.graph.edge_passes import edges_up_to, lowest_of
 from graphmend.graph.mapped import on_disk
 from graphmend.graph.tasks import check_task, task_of
 from graphmend.model import FrozenGNN, Observation
@@ -70,6 +71,9 @@ def card(
             labels ``y`` of the graph do not tell. The card keeps it, so that no later graph needs it.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.cards import card
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)), y=torch.arange(20) % 2)
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
@@ -263,10 +267,7 @@ def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
     """Positions of enough edges for their quantiles, where there are many; the same edges in every order."""
     if data.edge_index.size(1) <= MANY_EDGES:
         return None
-    last = lowest_edges(keys, data.edge_index, MANY_EDGES)[0][-1]
-    starts = range(0, data.edge_index.size(1), EDGES)
-    blocks = (edge_keys(keys, data.edge_index[:, start : start + EDGES]) <= last for start in starts)
-    return torch.cat([block.nonzero().view(-1) + start for block, start in zip(blocks, starts, strict=True)])
+    return edges_up_to(data, keys, lowest_of(data, keys, MANY_EDGES)[0][-1])
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -275,7 +276,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:
     parts = torch.split(rows, [data.x.size(0) for data in graphs])
-    return torch.stack([pair_counts(part, g.edge_index) for part, g in zip(parts, graphs, strict=True)]).sum(0)
+    return torch.stack([pairs_of(g, part) for g, part in zip(graphs, parts, strict=True)]).sum(0)
 
 
 def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -95,6 +95,18 @@ class SourceCard:
         task: What the model's rows are. Where nodes have no predicted classes, the kinds of nodes in the embedding
             stand in for them in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
         moves: Of numbers, by how much each has to move to count as changed.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> graphmend.card(model, data).save("wine.card.safetensors")
+        >>> card = graphmend.SourceCard.load("wine.card.safetensors")
+        >>> card.nodes, tuple(card.pairs.shape)
+        (178, (3, 3))
+        >>> print(card.markdown("wine.card.safetensors").splitlines()[0])
+        ## Source card
     """
 
     column_mean: Tensor

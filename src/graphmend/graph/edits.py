@@ -11,8 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.graph.canonical import EDGES, lowest_edges
+from graphmend.graph.canonical import EDGES
 from graphmend.graph.edge_lists import edge_sequences, lengthened, may_be_edge_level, regroup, selected
+from graphmend.graph.edge_passes import lowest_of
 from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = [
@@ -174,7 +175,7 @@ def sample(data: Data, keys: Tensor) -> Data:
     """
     if data.edge_index.size(1) <= SAMPLE_EDGES:
         return canonical(data, keys)
-    lowest, places = lowest_edges(keys, data.edge_index, 2 * SAMPLE_EDGES)
+    lowest, places = lowest_of(data, keys, 2 * SAMPLE_EDGES)
     last = torch.unique(lowest)[:SAMPLE_EDGES][-1]  # both directions of an edge have one key
     nodes = torch.zeros(data.x.size(0), dtype=torch.bool, device=data.edge_index.device)
     nodes[data.edge_index[:, places[lowest <= last]].reshape(-1)] = True

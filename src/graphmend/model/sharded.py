@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -10,15 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmend.engine.low_rank import Leaves, some_rows
 from graphmend.engine.memory import available_memory
 from graphmend.errors import require
 from graphmend.graph.mapped import MappedGraph
 from graphmend.graph.shards import NODE_ROWS, cut, plan, run_cost
 from graphmend.model.call import Output
 from graphmend.model.reach import reach_of
-from graphmend.scratch import large_empty
+from graphmend.scratch import ROWS, large_empty
 
-__all__ = ["Rows", "ShardRun", "Sharding", "put_together"]
+__all__ = ["Rows", "ShardRun", "Sharding", "joined", "put_together"]
 
 Rows = tuple[int, tuple[Tensor, ...]]
 """The first owned node of a shard, and what a run gives for the nodes that it owns."""
@@ -39,12 +41,14 @@ class ShardRun:
         hops: How far the halo reaches.
         show: What the model gives for the graph of a shard, some tensors with a row for each of its nodes.
         change: A change of low rank of the features, ``left @ right``, that is not written out.
+        leaves: Variables that the features stand for, to be differentiated for.
     """
 
     graph: MappedGraph
     hops: int
     show: Callable[[Data], tuple[Tensor, ...]]
     change: tuple[Tensor, Tensor] | None = None
+    leaves: Leaves | None = None
 
     def __call__(self, bounds: tuple[int, int]) -> Rows:
         """What the model gives for the owned nodes."""
@@ -54,7 +58,7 @@ class ShardRun:
         own.x = torch.arange(own.x.size(0)).unsqueeze(1)  # the rows to take
         part, start, owned = next(cut(own, offsets, [bounds], self.hops))
         inside = part.x.view(-1)
-        part.x = self.graph.x[inside]
+        part.x = self.graph.x[inside] if self.leaves is None else some_rows(self.leaves, inside)
         if self.change is not None:
             left, right = self.change
             part.x = torch.addmm(part.x, left[inside], right)
@@ -109,6 +113,21 @@ class Sharding:
         is_large = cost > min(MOST, int(SHARE * free))
         return is_large and x.size(0) * NODE_ROWS * self.width * max(size, 4) <= free and self.can_stream()
 
+    def key(self, run: ShardRun, *more: object) -> str:
+        """What tells runs on shards apart that give other numbers: the model, the graph, its features, and ``more``."""
+        values = {**self.model.state_dict(), **run.graph.to_dict()}
+        left, right = (None, None) if run.change is None else run.change
+        tensors = {**values, "left": left, "right": right}
+        total = hashlib.sha256(repr((str(self.model), self.seed, self.output, run.hops, more)).encode())
+        for name, value in sorted(tensors.items()):
+            if isinstance(value, Tensor):
+                total.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+                for part in torch.split(value.detach().reshape(-1), ROWS) if value.numel() else ():
+                    total.update(part.contiguous().view(torch.uint8).numpy().tobytes())
+            else:
+                total.update(f"{name} {value!r};".encode())
+        return total.hexdigest()[:32]
+
     def is_large(self, graph: MappedGraph, factor: int = 1) -> bool:
         """Whether a run on the whole graph, several times as wide as the model, takes more than its share of memory."""
         x, edges = graph.x, int(graph.edge_index.size(1))
@@ -153,6 +172,11 @@ class Sharding:
         if key not in self._plans:
             self._plans[key] = plan(graph, hops, self.width, budget, free, least)
         return self._plans[key], hops
+
+
+def joined(found: Iterable[Rows]) -> tuple[Tensor, ...]:
+    """The same as one tensor that can be differentiated, from shards in their order."""
+    return tuple(torch.cat(rows) for rows in zip(*(parts for _, parts in found), strict=True))
 
 
 def put_together(found: Iterable[Rows], nodes: int) -> tuple[Tensor, ...]:

@@ -49,6 +49,25 @@ class Alarm:
         since: The graph with which it probably began.
         since_name: Its name, where it is still known.
         rate: The probability that a stream that never changes ever raises an alarm, at most.
+
+    Example:
+        >>> import torch
+        >>> import graphmend
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import GCN
+        >>> def day(number, edges=120):
+        ...     rng = torch.Generator().manual_seed(number)
+        ...     x, edge_index = torch.randn(40, 4, generator=rng), torch.randint(40, (2, edges), generator=rng)
+        ...     return Data(x=x, edge_index=edge_index).coalesce()
+        >>> _ = torch.manual_seed(0)
+        >>> model = GCN(4, 8, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, day(0), task="classes")
+        >>> from graphmend.monitor import Alarm, Monitor
+        >>> with Monitor(model, card, "state.json", mends=False) as monitor:
+        ...     for number in range(1, 61):
+        ...         _ = monitor.update(day(number, edges=120 if number < 40 else 300))
+        >>> isinstance(monitor.alarm, Alarm), monitor.alarm.kind
+        (True, 'edges')
     """
 
     graph: int
@@ -90,6 +109,24 @@ class Entry:
         p_values: Its rank among the graphs before it, by kind; empty while there are too few of them.
         capital: What the bets against each kind have made of 1, as a power of ten.
         alarm: The alarm that this graph raised, if it did.
+
+    Example:
+        >>> import torch
+        >>> import graphmend
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import GCN
+        >>> def day(number, edges=120):
+        ...     rng = torch.Generator().manual_seed(number)
+        ...     x, edge_index = torch.randn(40, 4, generator=rng), torch.randint(40, (2, edges), generator=rng)
+        ...     return Data(x=x, edge_index=edge_index).coalesce()
+        >>> _ = torch.manual_seed(0)
+        >>> model = GCN(4, 8, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, day(0), task="classes")
+        >>> from graphmend.monitor import Entry, Monitor
+        >>> with Monitor(model, card, "state.json", mends=False) as monitor:
+        ...     _, entry = monitor.update(day(1), "Monday")
+        >>> isinstance(entry, Entry), entry.name, entry.alarm
+        (True, 'Monday', None)
     """
 
     graph: int
@@ -127,16 +164,18 @@ class Monitor:
         output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
 
     Example:
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.monitor import Monitor
         >>> import torch
         >>> import graphmend
         >>> from graphmend.lab.backbones import GCN
-        >>> edges = torch.randint(20, (2, 60))
+        >>> edges = torch.combinations(torch.arange(20))[::5].t()
         >>> model, days = GCN(3, 8, 2), [Data(x=torch.rand(20, 3), edge_index=edges) for _ in range(3)]
-        >>> with Monitor(model, graphmend.card(model, days[0])) as monitor:
+        >>> with Monitor(model, graphmend.card(model, days[0], task="classes")) as monitor:
         ...     for day in days:
         ...         result, entry = monitor.update(day)
-        >>> entry.graph, monitor.alarm
-        (2, None)
+        >>> entry.graph, entry.decision, monitor.alarm
+        (2, 'left alone', None)
     """
 
     def __init__(
