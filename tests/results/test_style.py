@@ -44,7 +44,7 @@ def test_legend_note_and_panels_do_not_cover_each_other(note: str) -> None:
     figure = style.figure(6, 4)
     axes = figure.subplots()
     axes.set(xlabel="a word below the axis")
-    style.legend(figure, axes, range(12), "class", "ring")
+    style.legend(figure, axes, style.class_marks(range(12), "class", "ring"))
     style.heading(figure, "What it shows", note)
     figure.draw_without_rendering()
     legend, label = figure.legends[0].get_window_extent(), axes.xaxis.label.get_window_extent()

@@ -158,9 +158,8 @@ def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -
     drawn, total, has_classes = len(points.nodes), len(groups.before), result.task.kind == "classes"
     some, many = groups.changed[points.nodes].any(), _many_changed(points, groups)
     present = {*groups.before[points.nodes].tolist(), *groups.after[points.nodes].tolist()}
-    style.legend(
-        figure, first, present if has_classes else (), "class", "prediction changed" if some and not many else ""
-    )
+    ring = "prediction changed" if some and not many else ""
+    style.legend(figure, first, style.class_marks(present if has_classes else (), "class", ring))
     notes = [f"Embedding: {drawn:,} of {total:,} nodes, drawn at random." if drawn < total else "Embedding: all nodes."]
     notes += ["Nodes whose prediction did not change are faint."] if many else []
     if points.circle is not None:

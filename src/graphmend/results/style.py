@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ __all__ = [
     "MUTED",
     "OTHERS",
     "class_colour",
+    "class_marks",
     "dress",
     "figure",
     "heading",
+    "legend",
     "points",
     "save",
     "title",
@@ -103,7 +105,7 @@ def heading(made: Any, text: str, note: str = "") -> None:
     for below in made.legends:
         below.set_in_layout(False)
         below.set_bbox_to_anchor((0, foot, 1, 1 - foot), made.transFigure)
-        foot += LEGEND * math.ceil(len(below.get_texts()) / _columns(made)) / height
+        foot += LEGEND * math.ceil(len(below.get_texts()) / below._ncols) / height
     made.get_layout_engine().set(rect=(0, foot, 1, 1 - foot))
 
 
@@ -151,29 +153,35 @@ def labels(axes: Any, places: Array, groups: Array) -> None:
             axes.text(*place, str(number), fontsize=12, fontweight="bold", color=INK, path_effects=halo, **_MIDDLE)
 
 
-def legend(made: Any, axes: Any, groups: Iterable[int], name: str, more: str = "") -> None:
-    """What colours stand for, and rings if there is a word for them, below all panels."""
+def class_marks(groups: Iterable[int], name: str, ring: str = "") -> dict[str, dict[str, str]]:
+    """What the colours of classes stand for, and rings if there is a word for them; for :func:`legend`."""
     present = sorted(set(groups))
-    kinds = [(f"{name} {number}", {"color": class_colour(number)}) for number in present if number < CLASSES]
-    kinds += [("others", {"color": OTHERS})] if len(kinds) < len(present) else []
-    kinds += [(more, {"facecolors": "none", "edgecolors": INK})] if more else []
-    marks = [axes.scatter([], [], s=30, **look) for _, look in kinds]
+    marks = {f"{name} {number}": {"color": class_colour(number)} for number in present if number < CLASSES}
+    marks |= {"others": {"color": OTHERS}} if len(marks) < len(present) else {}
+    return marks | ({ring: {"facecolors": "none", "edgecolors": INK}} if ring else {})
+
+
+def legend(made: Any, axes: Any, marks: Mapping[str, Any], inches: float = ENTRY) -> None:
+    """What dots or lines stand for, below all panels; call it before :func:`heading`.
+
+    Args:
+        made: The figure.
+        axes: One of its panels.
+        marks: How a dot looks by its word, or what is drawn already, such as a line.
+        inches: How wide a word is.
+    """
+    handles = [axes.scatter([], [], s=30, **look) if isinstance(look, dict) else look for look in marks.values()]
     made.legend(
-        marks,
-        [text for text, _ in kinds],
+        handles,
+        list(marks),
         loc="lower left",
-        ncols=_columns(made),
+        ncols=max(1, int(made.get_size_inches()[0] / inches)),
         frameon=False,
         fontsize=8.5,
         labelcolor=INK,
         columnspacing=1.2,
-        handletextpad=0.2,
+        handletextpad=0.4,
     )
-
-
-def _columns(made: Any) -> int:
-    """How many words of a legend fit beside each other."""
-    return max(1, int(made.get_size_inches()[0] / ENTRY))
 
 
 def points(axes: Any, places: Array, colours: list[str], is_faint: Array | None = None, **more: Any) -> None:
