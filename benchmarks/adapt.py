@@ -36,6 +36,7 @@ from benchmarks.reference import Reference
 from graphmend import GTrans
 from graphmend.files.files import write_text
 from graphmend.files.provenance import provenance
+from graphmend.results import style
 
 NAMES, KINDS = ("cora", "photo", "twitch", "fb100", "arxiv-size"), tuple(graphs.MODELS)
 QUICK = {"names": ("cora", "photo"), "kinds": ("GCN", "GPR")}
@@ -227,31 +228,28 @@ def table(stored: dict[str, Any]) -> str:
 
 def plot(stored: dict[str, Any], path: Path) -> None:
     """Bars of the ratios of whole adaptations."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     found = [(a, b) for a, b in pairs(stored["cells"]) if b is not None]
     names = list(dict.fromkeys(a["name"] for a, _ in found))
     kinds = list(dict.fromkeys(a["kind"] for a, _ in found))
-    figure, axes = plt.subplots(2, 1, figsize=(11, 7))
-    for axis, what in zip(axes, ("time", "memory"), strict=True):
+    figure = style.figure(11, 7)
+    marks = {kind: {"color": style.class_colour(k)} for k, kind in enumerate(kinds)}
+    for axis, what in zip(figure.subplots(2, 1), ("time", "memory"), strict=True):
         for k, kind in enumerate(kinds):
             here = [(names.index(a["name"]), _ratio(a, b, what)) for a, b in found if a["kind"] == kind]
             places = [place + (k - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for place, _ in here]
-            bars = axis.bar(places, [ratio for _, ratio in here], width=0.8 / len(kinds), label=kind)
-            axis.bar_label(bars, fmt="%.1f", fontsize=6.5)
+            bars = axis.bar(places, [ratio for _, ratio in here], width=0.8 / len(kinds), color=style.class_colour(k))
+            axis.bar_label(bars, fmt="%.1f", fontsize=7, color=style.INK, padding=2)
         axis.set_xticks(range(len(names)), names)
-        axis.axhline(1, color="grey", linewidth=0.8)
+        axis.axhline(1, color=style.MUTED, linewidth=0.8)
         axis.set_yscale("log")
-        axis.set_ylabel("times faster" if what == "time" else "times less memory")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_title(f"Whole adaptation, GraphMend against plain PyG ({stored['about']['device']})", fontsize=10)
-    axes[1].set_title("Peak memory", fontsize=10)
-    axes[0].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+        axis.margins(y=0.12)
+        axis.yaxis.set_major_formatter("{x:g}")
+        style.title(axis, "times faster" if what == "time" else "times less memory at the peak")
+    style.legend(figure, axis, marks, 1.2)
+    note = f"Whole adaptations of the same work; {stored['about']['device']}."
+    style.heading(figure, "GraphMend against plain PyG", note)
+    style.dress(figure)
+    style.save(figure, path)
 
 
 def _ratio(mine: dict[str, Any], other: dict[str, Any], what: str) -> float:

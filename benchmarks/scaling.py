@@ -15,8 +15,11 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from graphmend.results import style
 
 ENTRIES = (10_000, 100_000, 1_000_000, 10_000_000, 30_000_000, 100_000_000)
 
@@ -69,28 +72,27 @@ def table(stored: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def plot(stored: dict[str, Any], path: Path) -> None:
+def plot(stored: dict[str, Any], path: Path, others: Sequence[dict[str, Any]] = ()) -> None:
     """Time and memory, both axes logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    entries = [cell["entries"] for cell in stored["cells"]]
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
-    for part, label in (("whole", "whole adaptation"), ("feature", "feature step"), ("edge", "structure step")):
-        axes[0].loglog(entries, [cell["seconds"][part] for cell in stored["cells"]], marker="o", label=label)
-    axes[1].loglog(entries, [cell["memory"] / 1e9 for cell in stored["cells"]], marker="o", color="tab:grey")
-    last, top = entries[-1], stored["cells"][-1]["seconds"]["whole"]
-    axes[0].plot([last / 100, last], [top / 100, top], linestyle=":", color="black", label="linear")
-    for axis, label in zip(axes, ("seconds", "peak memory, GB"), strict=True):
-        axis.set_xlabel("stored entries")
-        axis.set_ylabel(label)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, fontsize=8)
-    figure.suptitle(f"GraphMend on random graphs ({stored['about']['device']})", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    both = {str(part["about"]["device"]): part for part in (stored, *others)}
+    figure = style.figure(10, 4.8)
+    seconds, memory = figure.subplots(1, 2)
+    marks: dict[str, Any] = {}
+    for k, (device, part) in enumerate(both.items()):
+        entries = [cell["entries"] for cell in part["cells"]]
+        for line, dash, word in (("whole", "-", "whole adaptation"), ("feature", "--", "feature step")):
+            times = [cell["seconds"][line] for cell in part["cells"]]
+            label = f"{device}, {word}"
+            (marks[label],) = seconds.loglog(entries, times, dash, marker="o", markersize=4, color=style.COLOURS[2 * k])
+        memory.loglog(entries, [c["memory"] / 1e9 for c in part["cells"]], marker="o", color=style.COLOURS[2 * k])
+    for axis, label in ((seconds, "seconds"), (memory, "peak memory, GB")):
+        style.title(axis, label)
+        axis.set_xlabel("stored entries (edges, each direction)")
+        axis.grid(linewidth=0.5, color=style.FAINT)
+    style.legend(figure, seconds, marks, 4.8)
+    style.heading(figure, "Time and memory on random graphs of growing size")
+    style.dress(figure)
+    style.save(figure, path)
 
 
 def main() -> None:
@@ -100,11 +102,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--entries", nargs="+", type=int, default=ENTRIES)
     parser.add_argument("--plot", type=Path, help="write a plot there")
+    parser.add_argument("--beside", type=Path, nargs="*", default=[], help="stored results of other machines, to plot")
     arguments = parser.parse_args()
     stored = run(arguments)
     print(table(stored))
     if arguments.plot:
-        plot(stored, arguments.plot)
+        plot(stored, arguments.plot, [json.loads(path.read_text()) for path in arguments.beside])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 import itertools
@@ -61,12 +62,13 @@ class PublicName:
         """The name of its page, without an ending; ``Mend`` and ``mend`` differ where capitals do not count, too."""
         return f"{self}-class" if self.kind == "class" else str(self)
 
-    @property
+    @functools.cached_property
     def docstring(self) -> str:
         """Its docstring; that of data stands below the assignment, and Python does not keep it."""
         if self.kind != "data":
             return inspect.getdoc(self.value) or ""
-        for file in sorted(Path(inspect.getfile(importlib.import_module(self.package))).parent.rglob("*.py")):
+        home = Path(inspect.getfile(importlib.import_module(self.package)))
+        for file in sorted(home.parent.rglob("*.py")) if home.name == "__init__.py" else [home]:
             body = ast.parse(file.read_text(encoding="utf-8")).body
             for assignment, text in itertools.pairwise(body):
                 target = getattr(assignment, "target", None) or (getattr(assignment, "targets", None) or [None])[0]

@@ -21,14 +21,37 @@ Reader = Callable[[str, Any], Any]
 
 
 class GraphMendError(ValueError):
-    """A problem with what the caller passed in; the message names the value and the remedy, on one printable line."""
+    """A problem with what the caller passed in; the message names the value and the remedy, on one printable line.
+
+    Example:
+        >>> import graphmend
+        >>> try:
+        ...     graphmend.GTrans(steps=-1)
+        ... except graphmend.GraphMendError as error:
+        ...     print(error)
+        GTrans's steps must be a whole number of at least 0 (got -1)
+    """
 
     def __init__(self, message: object = "") -> None:
         super().__init__(printable(str(message)))
 
 
 class UnsupportedLayerError(GraphMendError):
-    """A layer of the user's model cannot take edge weights, so edges cannot be learned for it."""
+    """A layer of the user's model cannot take edge weights, so edges cannot be learned for it.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import PNAConv
+        >>> data = embedded("wine").test[0]
+        >>> model = PNAConv(13, 3, ["max"], ["identity"], torch.tensor([0, 1]))
+        >>> with graphmend.FrozenGNN(model, data) as frozen:
+        ...     try:
+        ...         frozen.require_edge_weights()
+        ...     except graphmend.UnsupportedLayerError:
+        ...         print("only its features can be learned")
+        only its features can be learned
+    """
 
 
 class MissingDataError(GraphMendError):

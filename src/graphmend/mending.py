@@ -112,6 +112,17 @@ def mend(
         ``verdict``. For several graphs, :class:`~graphmend.Results`, a sequence of these; a graph that cannot be mended
         has a :class:`~graphmend.Failure` with the reason there. All of them are in memory: :func:`mend_each` yields one
         at a time.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> today = data.clone()
+        >>> today.x[:5] *= 100
+        >>> result = graphmend.mend(model, today, card=graphmend.card(model, data))
+        >>> print(result.verdict)
+        applied: 5 broken feature rows were repaired from their neighbours
     """
     check_order(model, data)
     batch = data if isinstance(data, Batch) else None
@@ -156,6 +167,8 @@ def mend_each(
         options: As in :func:`mend`. ``limits`` hold for every graph; those of a ``Batch`` mark its nodes and edges.
 
     Example:
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import mend_each
         >>> import torch
         >>> from graphmend.lab.backbones import GCN
         >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -266,6 +279,16 @@ def card(
         task: What the model's rows are, where the labels ``y`` of the graph do not tell, see :func:`mend`.
         ray: Where others work on the shards of a graph folder, see :func:`mend`.
         progress: Whether to show a bar over the shards that they work on.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, data)
+        >>> card.nodes, card.column_mean.numel(), card.task
+        (178, 13, 'classes')
+        >>> card.save("wine.card.safetensors")
     """
     first: Any = train_data[0] if isinstance(train_data, (list, tuple)) and len(train_data) > 0 else train_data
     if isinstance(first, HeteroData):
@@ -290,6 +313,8 @@ class Mend:
         options: ``card``, ``limits``, ``seed``, ``mode``, ``output`` and ``task``, as in :func:`mend`.
 
     Example:
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import Mend
         >>> import torch
         >>> import torch_geometric.transforms as T
         >>> from graphmend.lab.backbones import GCN

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, one_of, require
+from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = [
     "ASK",
@@ -185,8 +186,21 @@ def class_scores(logits: Tensor) -> Tensor:
     return torch.stack([torch.zeros_like(flat), flat], dim=1)
 
 
-def probabilities(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Class probabilities, ``(N, classes)``, of logits or log-probabilities."""
+def probabilities(logits: Tensor, temperature: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
+    """Class probabilities, ``(N, classes)``, of logits or log-probabilities.
+
+    Args:
+        logits: The logits.
+        temperature: What they are divided by.
+        dtype: The type of the result, if it is another one.
+    """
+    if logits.numel() > ROWS and logits.dim() == 2 and not logits.requires_grad:
+        out = large_empty((logits.size(0), max(2, logits.size(1))), logits, dtype)
+        for rows in row_ranges(*logits.shape):
+            out[rows] = probabilities(logits[rows], temperature)
+        return out
+    if dtype is not None:
+        return probabilities(logits, temperature).to(dtype)
     if has_one_logit(logits):
         one = logits.reshape(-1, 1) / temperature
         return torch.cat([torch.sigmoid(-one), torch.sigmoid(one)], dim=1)

@@ -49,6 +49,8 @@ class DropEdge:
     The two directions of an undirected edge are dropped independently and the others are not rescaled.
 
     Example:
+        >>> import torch
+        >>> from graphmend.transforms import DropEdge
         >>> from torch_geometric.data import Data
         >>> data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
         >>> DropEdge(1.0)(data).edge_weight
@@ -69,7 +71,18 @@ class DropEdge:
 
 @dataclass(frozen=True)
 class DropNode:
-    """Set the features of each node to zero with probability ``p``; its edges stay, as in the released GTrans code."""
+    """Set the features of each node to zero with probability ``p``; its edges stay, as in the released GTrans code.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce()
+        >>> from graphmend.transforms import DropNode
+        >>> view = DropNode(0.5)(data, torch.Generator().manual_seed(0))
+        >>> blank = (view.x == 0).all(1)
+        >>> view.num_nodes, 0 < int(blank.sum()) < 20
+        (20, True)
+    """
 
     p: Annotated[float, within(0, 1)] = 0.05
 
@@ -86,7 +99,17 @@ class DropNode:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Permute the feature rows over the nodes (Veličković et al., "Deep Graph Infomax", ICLR 2019)."""
+    """Permute the feature rows over the nodes (Veličković et al., "Deep Graph Infomax", ICLR 2019).
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce()
+        >>> from graphmend.transforms import Shuffle
+        >>> view = Shuffle()(data, torch.Generator().manual_seed(0))
+        >>> torch.equal(view.edge_index, data.edge_index), torch.equal(view.x.sort(0).values, data.x.sort(0).values)
+        (True, True)
+    """
 
     def __call__(self, data: Data, generator: torch.Generator | None = None) -> Data:
         """A copy in which every node has the features of a random other one."""
@@ -103,6 +126,15 @@ class Subgraph:
     Args:
         starts: Number of random start nodes, with repetition (at most the number of nodes).
         length: Steps of each walk along the direction of edges; a walk stays at a node without outgoing edges.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce()
+        >>> from graphmend.transforms import Subgraph
+        >>> view = Subgraph(starts=2, length=3)(data, torch.Generator().manual_seed(0))
+        >>> view.num_nodes, 0 < float(view.edge_weight.mean()) < 1
+        (20, True)
     """
 
     starts: Annotated[int, at_least(1)] = 1000
@@ -143,7 +175,16 @@ def _out_edges(data: Data) -> tuple[Tensor, Tensor]:
 
 
 def with_edges(data: Data, keep: Tensor) -> Data:
-    """A copy of ``data`` in which only the edges marked in ``keep`` are left, the others having weight 0."""
+    """A copy of ``data`` in which only the edges marked in ``keep`` are left, the others having weight 0.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce()
+        >>> from graphmend.transforms import with_edges
+        >>> with_edges(data, torch.arange(data.num_edges) < 25).edge_weight.sum()
+        tensor(25.)
+    """
     out = copy.copy(data)
     weight = data.get("edge_weight")
     out.edge_weight = keep.to(data.x.dtype) if weight is None else weight * keep
@@ -165,6 +206,9 @@ class Jaccard:
         kind: ``"jaccard"``, ``"cosine"``, or ``"auto"``: Jaccard if all features are 0 or 1.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.transforms import Jaccard
         >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
         >>> data = Data(x=x, edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> Jaccard(0.5)(data).edge_index
@@ -194,6 +238,14 @@ def edge_similarity(data: Data, kind: str = "auto", *, chunk_bytes: int = CHUNK_
         data: The graph.
         kind: As in :class:`Jaccard`.
         chunk_bytes: Memory of each of the two feature matrices that are gathered at a time.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.transforms import edge_similarity
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> edge_similarity(Data(x=x, edge_index=torch.tensor([[0, 1], [1, 2]])))
+        tensor([1., 0.])
     """
     x: Tensor = data.x.detach()
     binary = kind != "cosine" and bool(((x == 0) | (x == 1)).all())
@@ -214,9 +266,29 @@ VIEWS: dict[str, type[View]] = {
     "shuffle": Shuffle,
     "subgraph": Subgraph,
 }
+"""Every view by the name that options take.
+
+Example:
+    >>> from graphmend.transforms import VIEWS
+    >>> list(VIEWS)
+    ['drop_edge', 'drop_node', 'shuffle', 'subgraph']
+"""
 PURIFIERS: dict[str, type[Jaccard]] = {"jaccard": Jaccard}
+"""Every transform that removes edges, by name.
+
+Example:
+    >>> from graphmend.transforms import PURIFIERS
+    >>> list(PURIFIERS)
+    ['jaccard']
+"""
 
 
 def view_of(name: str) -> View:
-    """A view with its default arguments, by name."""
+    """A view with its default arguments, by name.
+
+    Example:
+        >>> from graphmend.transforms import view_of
+        >>> view_of("drop_edge")
+        DropEdge(p=0.5)
+    """
     return choose("view", name, VIEWS)()

@@ -20,7 +20,7 @@ from graphmend import Limits, Patch, mend
 from graphmend.adapters import ADAPTERS, Adapter, Align, Case, GTrans, Identity, Impute, Proposal, Stopped, missing
 from graphmend.adapters.gate import Gate
 from graphmend.adapters.impute import refilled
-from graphmend.adapters.missing import _sums, filled, neighbour_means
+from graphmend.adapters.missing import _Sums, filled, neighbour_means
 from graphmend.cards import SourceCard, card
 from graphmend.errors import GraphMendError
 from graphmend.results.adaptation import Adaptation
@@ -268,11 +268,12 @@ def test_only_columns_with_gaps_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     data, widths = complete(), []
     data.x[3:9, 2] = data.x[5:7, 4] = NAN
 
-    def noted(x: Tensor, *rest: Any) -> Tensor:
-        widths.append(x.size(1))
-        return _sums(x, *rest)
+    def noted(*given: Any) -> _Sums:
+        sums = _Sums(*given)
+        widths.append(sums.total.size(1))
+        return sums
 
-    monkeypatch.setattr(missing, "_sums", noted)
+    monkeypatch.setattr(missing, "_Sums", noted)
     out, _ = filled(data.x, data.edge_index)
     torch.testing.assert_close(out.double(), slow_filled(data.x, data.edge_index, None))
     assert set(widths) == {2}

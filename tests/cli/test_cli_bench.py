@@ -51,7 +51,9 @@ def test_all_experiments_are_listed() -> None:
 
 def test_no_experiment_has_the_name_of_a_command() -> None:
     commands = {info.name or info.callback.__name__ for info in bench_app.registered_commands if info.callback}
-    assert {"list", "run", "status", "render", "pack", "unpack"} == commands and not commands & set(EXPERIMENTS)
+    assert {"list", "run", "status", "render", "pack", "unpack", "verify"} == commands and not commands & set(
+        EXPERIMENTS
+    )
 
 
 @pytest.mark.parametrize("words", [(NAME, *PART), ("run", NAME, *PART), (*PART, NAME)], ids=["name", "run", "last"])

@@ -66,7 +66,7 @@ def test_a_folder_is_watched(work: Path) -> None:
 
     log = [json.loads(line) for line in (work / "watched" / "log.jsonl").read_text().splitlines()]
     assert log == first + second
-    assert "Alarm with graph" in (work / "watched" / "page.html").read_text()
+    assert "alarm with graph" in (work / "watched" / "page.html").read_text()
     assert "graphmend_graphs_total" in (work / "watched" / "metrics.prom").read_text()
 
     told = watch()

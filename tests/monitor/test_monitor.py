@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 import graphmend
 from graphmend import Failure, GraphMendError
 from graphmend.monitor import KINDS, Monitor
+from graphmend.monitor.betting import WARM_UP
 from graphmend.monitor.metrics import prometheus_text
-from graphmend.monitor.monitor import WARM_UP
 from graphmend.monitor.page import page
 from support.processes import run_python
 from support.streams import FAULTS, broken_rows, graph, model_and_card, moved_columns
@@ -166,8 +166,9 @@ def test_two_monitors_on_one_state_get_a_sentence(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys, warnings
+import os, signal, sys
 from pathlib import Path
+os.environ["OMP_NUM_THREADS"] = "1"  # a process with threads of its own may stand still after a fork
 from support.streams import graph, model_and_card, broken_rows
 from graphmend.monitor import Monitor
 
@@ -240,10 +241,11 @@ def test_the_page_shows_the_series_and_trusts_no_name(healthy: Path, tmp_path: P
         for seed in range(8):
             monitor.update(broken_rows(seed), "<script>alert(1)</script>")
         text = page(monitor, "<b>mine</b>")
-    assert "No alarm" in calm and "Alarm with graph" in text and "broken or missing feature rows" in text
+    words = ("alarm with graph", "Since graph", "broken or missing feature rows")
+    assert "no alarm" in calm and all(word in text for word in words)
     assert text.count("<polyline") == len(KINDS) and "<script" not in text and "<b>mine" not in text
     assert "http" not in text.replace("http-equiv", ""), "nothing is loaded from elsewhere"
-    assert "No alarm after 0 graphs" in page(made())
+    assert "changed, after 0 graphs" in page(made())
 
 
 def test_the_log_says_what_happens(healthy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

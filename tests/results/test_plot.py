@@ -15,7 +15,7 @@ import graphmend
 from graphmend import GTrans, Identity, mend
 from graphmend.errors import GraphMendError
 from graphmend.lab.backbones import GCN
-from graphmend.results.plane import plane, sampled
+from graphmend.results.plane import _shrink, plane, sampled
 from support.graphs import labelled
 from support.untouched import assert_same, state_of
 
@@ -50,9 +50,10 @@ def test_every_panel_has_its_words_and_its_data(tmp_path: Path) -> None:
     for axes, title in ((first, "Embedding before"), (second, "Embedding after")):
         assert axes.get_title(loc="left") == title and axes.get_xlabel() and axes.get_ylabel()
         assert len(axes.collections[0].get_offsets()) == 40
-        assert len(axes.collections[1].get_offsets()) == result.changed.numel()
+        faint = axes.collections[0].get_alpha()
+        assert np.unique(faint, return_counts=True)[1].tolist() == [40 - result.changed.numel(), result.changed.numel()]
     assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
-    assert result.patch.summary() in words(figure) and "prediction changed" in words(figure)
+    assert result.patch.summary() in words(figure).replace("\n", " ") and "did not change are faint" in words(figure)
     assert (tmp_path / "new folder" / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -79,12 +80,37 @@ def test_the_plane_is_that_of_a_principal_component_analysis() -> None:
     points = np.concatenate([found.before, found.after])
     rerun = result.require_rerun()
     z = torch.cat([rerun.embedding_of(g, result.model) for g in (labelled(40), result.data)]).double().numpy()
-    analysis = PCA(2).fit(z)
+    analysis = PCA(2).fit(z[40:])
     expected = analysis.transform(z)
     assert found.share == pytest.approx(analysis.explained_variance_ratio_.sum())
     for column in range(2):
         sign = np.sign(points[0, column] * expected[0, column])
         np.testing.assert_allclose(points[:, column], sign * expected[:, column], atol=1e-8)
+
+
+def test_few_changes_get_rings() -> None:
+    net, data = model(), labelled(40)
+    result = GTrans(steps=2, lr_feature=0.05)(net, data)
+    assert 0 < result.changed.numel() <= 6
+    figure = result.plot()
+    assert [len(axes.collections[1].get_offsets()) for axes in figure.axes[2:]] == [result.changed.numel()] * 2
+    assert "prediction changed" in words(figure)
+
+
+def test_points_far_out_do_not_melt_the_others_into_one() -> None:
+    """Within the circle all is true; outside it directions are, and the order of distances."""
+    rng = np.random.default_rng(0)
+    after = rng.standard_normal((200, 2))
+    before = after * np.where(rng.random(200) < 0.3, 1000.0, 1.0)[:, None]
+    drawn = np.concatenate([before, after])
+    circle = _shrink(drawn, 200)
+    assert circle == pytest.approx(np.quantile(np.linalg.norm(after, axis=1), 0.98))
+    true, shown = (np.linalg.norm(z, axis=1) for z in (np.concatenate([before, after]), drawn))
+    assert np.array_equal(drawn[true <= circle], np.concatenate([before, after])[true <= circle])
+    assert (np.diff(shown[np.argsort(true)]) >= -1e-12).all() and shown.max() == pytest.approx(2 * circle)
+    angles = [np.arctan2(*z.T) for z in (np.concatenate([before, after]), drawn)]
+    np.testing.assert_allclose(angles[0], angles[1], atol=1e-12)
+    assert _shrink(after.copy(), 100) is None
 
 
 def test_an_embedding_of_one_number_has_a_plane_too() -> None:

@@ -31,11 +31,33 @@ def test_titles_are_wrapped_and_whole() -> None:
     style.heading(figure, text, text)
     style.title(axes, text)
     style.dress(figure)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     width = figure.bbox.width
-    for part in (figure._suptitle, figure._supxlabel, axes._left_title):
+    for part in (figure._suptitle, *figure.texts, axes._left_title):
         assert part.get_text().replace("\n", " ") == text
         assert part.get_window_extent().x0 >= 0 and part.get_window_extent().x1 <= width
+    assert len(figure.texts) == 2
+
+
+@pytest.mark.parametrize("note", ["", "A note that is so long that it takes several lines of the figure. " * 3])
+def test_legend_note_and_panels_do_not_cover_each_other(note: str) -> None:
+    figure = style.figure(6, 4)
+    axes = figure.subplots()
+    axes.set(xlabel="a word below the axis")
+    style.legend(figure, axes, style.class_marks(range(12), "class", "ring"))
+    style.heading(figure, "What it shows", note)
+    figure.draw_without_rendering()
+    legend, label = figure.legends[0].get_window_extent(), axes.xaxis.label.get_window_extent()
+    assert (
+        legend.y0 >= 0 and legend.y1 <= label.y0 and (not note or figure.texts[-1].get_window_extent().y1 <= legend.y0)
+    )
+
+
+def test_faint_points_are_below_all_others() -> None:
+    axes = style.figure(5, 4).subplots()
+    style.points(axes, np.arange(6.0).reshape(3, 2), ["#000000"] * 3, np.array([False, True, False]))
+    (drawn,) = axes.collections
+    assert drawn.get_offsets().tolist()[0] == [2.0, 3.0] and drawn.get_alpha()[0] < drawn.get_alpha()[1]
 
 
 def test_many_points_are_small_and_few_are_large() -> None:

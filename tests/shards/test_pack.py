@@ -333,6 +333,52 @@ def test_a_damaged_folder_is_refused(damage: Callable[[Path], object], words: st
         open_graph(tmp_path / "g")
 
 
+def out_of_range(edges: Any, offsets: Any) -> None:
+    edges[0, -2] = 30
+
+
+def negative(edges: Any, offsets: Any) -> None:
+    edges[0, 5] = -1
+
+
+def unsorted(edges: Any, offsets: Any) -> None:
+    edges[1, -1] = 0
+
+
+def moved(edges: Any, offsets: Any) -> None:
+    offsets[3] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (out_of_range, r"edge 118 \(counted from 0\) leads from node 30 to .*nodes are 0 to 29; pack the graph again"),
+        (negative, r"edge 5 \(counted from 0\) leads from node -1 to .*nodes are 0 to 29"),
+        (unsorted, r"edge 119 .* after an edge into a later node: the edges are not sorted by target; pack"),
+        (moved, r"offsets.npy does not say where the edges of each target begin; pack"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [7, 10**6])
+def test_edges_that_somebody_else_wrote_wrongly_are_named(
+    change: Callable[[Any, Any], None], words: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their checksums are right, so only the numbers tell."""
+    from graphmend.files.array_folders import checksum
+
+    monkeypatch.setattr("graphmend.shards.folder.EDGES", at_once)
+    folder = pack(tmp_path / "g", graph())
+    open_graph(folder)
+    arrays = [np.load(folder / f"{name}.npy") for name in ("edge_index", "offsets")]
+    change(*arrays)
+    note = json.loads((folder / "graph.json").read_text())
+    for name, array in zip(("edge_index", "offsets"), arrays, strict=True):
+        np.save(folder / f"{name}.npy", array)
+        note["arrays"][name]["checksum"] = checksum(folder / f"{name}.npy")
+    (folder / "graph.json").write_text(json.dumps(note))
+    with pytest.raises(GraphMendError, match=words):
+        open_graph(folder)
+
+
 def test_what_is_written_into_an_open_graph_stays_there(tmp_path: Path) -> None:
     pack(tmp_path / "g", graph())
     open_graph(tmp_path / "g").x.zero_()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -18,9 +21,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend import FrozenGNN, GraphMendError, card, mend
+from graphmend.adapters import Align, Impute, Purify
 from graphmend.graph.mapped import MappedGraph
 from graphmend.graph.shards import cut, plan, reached
 from graphmend.model.reach import reach_of
+from graphmend.model.sharded import ShardRun
 from graphmend.shards import open_graph, pack
 from graphmend.workers.local import Local
 
@@ -138,12 +143,12 @@ def test_a_model_that_looks_at_all_nodes_has_no_reach() -> None:
     assert reach_of(Pooled().eval(), graph("random", 60, 0, True), True, 0, frozenset(), None) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     name=st.sampled_from(list(MODELS)),
     kind=st.sampled_from(KINDS),
     nodes=st.integers(2, 40),
-    shards=st.integers(2, 9),
+    shards=st.integers(1, 9),
     seed=st.integers(0, 99),
     both=st.booleans(),
 )
@@ -153,12 +158,36 @@ def test_outputs_are_those_in_memory(name: str, kind: str, nodes: int, shards: i
         expected = frozen.predict(data)
     mapped = in_shards(data, shards)
     with FrozenGNN(model, mapped) as frozen:
-        assert frozen._shards(mapped.x, mapped.edge_index, None) is not None, "it should run in shards"
+        assert (frozen._shards(mapped.x, mapped.edge_index, None) is None) == (shards == 1), "it should run in shards"
         found = frozen.predict(mapped)
         seen, whole = frozen.observe(mapped), frozen.embed(mapped.x, mapped.edge_index)
     assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert torch.allclose(seen.logits, expected, rtol=1e-4, atol=1e-5)
     assert torch.allclose(seen.z, whole, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    name=st.sampled_from(list(MODELS)),
+    kind=st.sampled_from(KINDS),
+    nodes=st.integers(20, 60),
+    shards=st.integers(1, 9),
+    seed=st.integers(0, 99),
+    both=st.booleans(),
+    mender=st.sampled_from([Impute(), Align(), Purify()]),
+)
+def test_menders_make_the_changes_that_they_make_in_memory(
+    name: str, kind: str, nodes: int, shards: int, seed: int, both: bool, mender: Impute | Align | Purify
+) -> None:
+    train, test, model = graph(kind, nodes, seed, both), graph(kind, nodes, seed + 1, both), model_of(name, seed)
+    test.x[:3] *= 1000 if isinstance(mender, Impute) else 1.5
+    made = card(model, train)
+    expected, found = mender(model, test, card=made), mender(model, in_shards(test, shards), card=made)
+    assert (found.reason is None) == (expected.reason is None)
+    assert torch.equal(found.patch.rows, expected.patch.rows) or not isinstance(mender, Impute)
+    assert torch.equal(found.patch.removed, expected.patch.removed)
+    scale = float(expected.data.x.abs().max())
+    assert torch.allclose(found.data.x, expected.data.x, rtol=1e-2, atol=1e-3 * scale)
 
 
 @settings(max_examples=60, deadline=None)
@@ -226,6 +255,55 @@ def test_others_can_run_the_shards(name: str, workers: Any, tmp_path: Path) -> N
     found = mend(model, open_graph(tmp_path / "g", shards=3, workers=workers), card=own)
     assert found.decision == expected.decision == "applied"
     assert torch.allclose(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+KILLED = """
+import os, signal, sys
+import torch_geometric.nn as pyg
+import torch
+from graphmend import FrozenGNN
+from graphmend.model.sharded import ShardRun
+from graphmend.shards import open_graph
+run, left = ShardRun.__call__, [3]
+def counted(self, bounds):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run(self, bounds)
+ShardRun.__call__ = counted
+torch.manual_seed(0)
+model = pyg.GCN(4, 8, 2, 3).eval()
+graph = open_graph(sys.argv[1], shards=5, keep=sys.argv[2])
+with FrozenGNN(model, graph) as frozen:
+    frozen.predict(graph)
+"""
+
+
+def test_a_killed_run_is_resumed_with_the_shards_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, keep = graph("random", 60, 1, True), tmp_path / "kept"
+    pack(tmp_path / "g", data)
+    call = [sys.executable, "-c", KILLED, str(tmp_path / "g"), str(keep)]
+    assert subprocess.run(call, check=False).returncode == -signal.SIGKILL
+    assert len(list(keep.iterdir())) == 2
+    runs: list[tuple[int, int]] = []
+    run = ShardRun.__call__
+    monkeypatch.setattr(ShardRun, "__call__", lambda self, bounds: (runs.append(bounds), run(self, bounds))[1])
+    model = model_of("GCN")
+    with FrozenGNN(model, data) as frozen:
+        expected = frozen.predict(data)
+    mapped = open_graph(tmp_path / "g", shards=5, keep=keep)
+
+    def predicted() -> Tensor:
+        runs.clear()
+        with FrozenGNN(model, mapped) as frozen:
+            return frozen.predict(mapped)
+
+    assert torch.allclose(predicted(), expected, atol=1e-5) and len(runs) == 3
+    assert torch.allclose(predicted(), expected, atol=1e-5) and len(runs) == 0
+    next(keep.iterdir()).write_bytes(b"cut off")
+    assert torch.allclose(predicted(), expected, atol=1e-5) and len(runs) == 1
+    mapped.x = mapped.x + 1
+    assert not torch.allclose(predicted(), expected) and len(runs) == 5, "of other features"
 
 
 def test_a_mapped_graph_takes_its_changes_along(tmp_path: Path) -> None:

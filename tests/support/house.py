@@ -11,7 +11,7 @@ import graphmend
 
 ROOT = Path(graphmend.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-FOR_ALL = {"contracts", "errors", "outputs", "progress", "version", "wrappers"}
+FOR_ALL = {"contracts", "errors", "outputs", "progress", "scratch", "version", "wrappers"}
 """Files in the root that every room may use, and that know no room themselves."""
 
 

@@ -21,9 +21,13 @@ from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 from graphmend import GraphMendError, card, load_graph, mend, open_graph
+from graphmend.cards.edges import pair_counts, pairs_of
 from graphmend.cli import app
+from graphmend.graph.canonical import edge_keys, node_keys
+from graphmend.graph.edge_passes import edges_up_to, lowest_of
+from graphmend.graph.merging import Tree
 from graphmend.shards import pack
-from graphmend.workers.local import Lost, Tree
+from graphmend.workers.local import Lost
 from graphmend.workers.ray_cluster import Ray
 from graphmend.workers.shard_tasks import on_cluster
 
@@ -298,3 +302,16 @@ def good(*arguments: str) -> Any:
     done = CliRunner().invoke(app, list(arguments))
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
+
+
+def test_statistics_of_edges_are_the_same(case: Case, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmend.graph.edge_passes.EDGES", 1000)
+    data = open_graph(case.train)
+    keys, shares = node_keys(data.x, data.edge_index), torch.rand(NODES, CLASSES)
+    with on_cluster(data, cluster.address) as shared:
+        values, places = lowest_of(shared, keys, 300)
+        assert torch.equal(values, lowest_of(data, keys, 300)[0])
+        assert torch.equal(edge_keys(keys, data.edge_index[:, places]), values)
+        found = edges_up_to(shared, keys, values[-1])
+        assert torch.equal(found, (edge_keys(keys, data.edge_index) <= values[-1]).nonzero().view(-1))
+        assert torch.allclose(pairs_of(shared, shares), pair_counts(shares, data.edge_index))

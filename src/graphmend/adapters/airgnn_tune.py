@@ -33,6 +33,15 @@ class AirGNNTune(Adapter):
     Args:
         mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
         values: The values of ``lam`` to try, each in [0, 1).
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.backbones import AirGNN
+        >>> from graphmend.lab.data import embedded
+        >>> data, model = embedded("wine").test[0], AirGNN(13, 16, 3)
+        >>> result = graphmend.mend(model, data, graphmend.AirGNNTune(values=[0.1, 0.5]))
+        >>> result.model is model, result.patch.is_empty
+        (False, True)
     """
 
     mask: Tensor | None = None

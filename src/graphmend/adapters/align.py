@@ -41,6 +41,18 @@ class Align(Adapter):
 
     Args:
         strength: How far to go: 1 aligns fully, 0.5 half way.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, data)
+        >>> today = data.clone()
+        >>> today.x = 0.5 * data.x + 1.0
+        >>> result = graphmend.mend(model, today, graphmend.Align(), card=card)
+        >>> bool((result.data.x - data.x).norm() < 0.5 * (today.x - data.x).norm())
+        True
     """
 
     needs = "a source card, or batch normalisation behind the first layer"

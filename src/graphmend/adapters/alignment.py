@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphmend.cards.moments import Moments, moments
+from graphmend.cards.rows import times
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.low_rank import Leaves, changed_features
+from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = ["LowRankChange", "alignment"]
 
@@ -44,7 +47,10 @@ class LowRankChange:
 
     def added_to(self, x: Tensor, strength: float = 1.0) -> Tensor:
         """The changed features, written out."""
-        return torch.addmm(x, self.left, self.right, alpha=strength)
+        out = large_empty(tuple(x.shape), x)
+        for rows in row_ranges(*x.shape):
+            out[rows] = torch.addmm(x[rows], self.left[rows], self.right, alpha=strength)
+        return out
 
 
 @torch.no_grad()
@@ -62,17 +68,18 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
     least = target.distance(now)
     space = _Coordinates(first, base, weight)
     u = space.stretching()
-    inside, shift, gain = torch.zeros_like(u), torch.zeros_like(target.mean), 1.0
+    inside, shift, gain = large_empty(tuple(u.shape), u).zero_(), torch.zeros_like(target.mean), 1.0
     change = space.change(inside, shift)
     best = change
     for turn in range(ROUNDS if least >= CLOSE else 0):
         direction = u
         if turn < SMOOTH_ROUNDS:  # columns that vary too little are widened along what neighbourhoods share
             narrow = (now.std < target.std).repeat(space.copies)
-            direction = torch.where(narrow, space.widening(None if turn == 0 else change), u)
-        response = first(space.change(inside + direction, shift).of(base)) - h
+            direction = _mapped(partial(_chosen, narrow), space.widening(None if turn == 0 else change), u)
+        response = _mapped(torch.sub, first(space.change(_mapped(torch.add, inside, direction), shift).of(base)), h)
         wanted = target.mean - now.mean
-        inside = inside + direction * _factors(h, response, target.std).repeat(space.copies)
+        factors = _factors(h, response, target.std).repeat(space.copies)
+        inside = _mapped(partial(_further, factors), inside, direction)
         shift = shift + gain * wanted
         change = space.change(inside, shift)
         h = first(change.of(base))
@@ -110,20 +117,22 @@ class _Coordinates:
         self.copies = self.rows.size(0) // width
         self.inverse = _pseudo_inverse(self.rows)
         self.shift = _pseudo_inverse(weight.t())
-        self._ones = base.x.new_ones(base.x.size(0), 1)
 
     def change(self, inside: Tensor, shift: Tensor) -> LowRankChange:
         """The change that is ``inside`` in these coordinates and moves the mean of the layer by ``shift``."""
-        left = torch.cat([inside, self._ones], dim=1)
+        left = large_empty((inside.size(0), inside.size(1) + 1), inside)
+        left[:, :-1] = inside
+        left[:, -1] = 1.0
         return LowRankChange(left, torch.cat([self.inverse, (shift @ self.shift).unsqueeze(0)]))
 
     def stretching(self) -> Tensor:
         """The direction that stretches every column around its mean."""
         if self._start is None:
-            u = self.base.x @ self.rows.t()
+            u = times(self.base.x, self.rows.t())
         else:
-            u = torch.cat([product.detach() for product in self._start.leaves.products], dim=1)
-        return u - u.mean(0)
+            products = [product.detach() for product in self._start.leaves.products]
+            u = products[0] if len(products) == 1 else torch.cat(products, dim=1)
+        return _centred(u)
 
     def widening(self, change: LowRankChange | None) -> Tensor:
         r"""The direction in which the least change widens the layer's output.
@@ -138,28 +147,30 @@ class _Coordinates:
         else:
             found = self._narrow_gradient(Leaves(self.base, change.left, change.right))
             direction = self._start.gradient if found is None else found.gradient
-        direction = direction - direction.mean(0)
-        unit = direction.square().mean(0).sqrt().clamp(min=1e-30)
-        size = torch.linalg.vector_norm(direction / unit, dim=1, keepdim=True)
+        direction = _centred(direction)
+        unit = moments(direction).std.clamp(min=1e-30)
+        blocks = row_ranges(*direction.shape)
+        size = torch.cat([torch.linalg.vector_norm(direction[at] / unit, dim=1, keepdim=True) for at in blocks])
         factor: Tensor = (LARGEST_ROW * size.median() / size.clamp(min=1e-30)).clamp(max=1.0)
-        return direction * factor
+        return _mapped(torch.mul, direction, factor)
 
     def _narrow_gradient(self, leaves: Leaves) -> _Gradient | None:
         """The gradient of half the layer's variance for the products of the features, if it sees nothing else."""
         with torch.enable_grad():
-            variance = _variance(self.first(leaves.features))
-            if not leaves.products or not variance.requires_grad:
+            h = self.first(leaves.features)
+            if not leaves.products or not h.requires_grad:
                 return None
-            found = torch.autograd.grad(variance, leaves.products, allow_unused=True)
+            found = torch.autograd.grad(h, leaves.products, _centred(h.detach()), allow_unused=True)
         parts = [torch.zeros_like(p) if g is None else g for g, p in zip(found, leaves.products, strict=True)]
-        return _Gradient(leaves, torch.cat(parts, dim=1))
+        return _Gradient(leaves, parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
 
     def _wide_gradient(self, change: LowRankChange | None) -> Tensor:
         """The same for the features themselves."""
         x = (self.base.x if change is None else change.added_to(self.base.x)).detach().clone().requires_grad_()
         with torch.enable_grad():
-            variance = _variance(self.first(x))
-            gradient = torch.autograd.grad(variance, x, allow_unused=True)[0] if variance.requires_grad else None
+            h = self.first(x)
+            found = torch.autograd.grad(h, x, _centred(h.detach()), allow_unused=True) if h.requires_grad else (None,)
+            gradient = found[0]
         return torch.zeros_like(x) if gradient is None else gradient
 
 
@@ -168,8 +179,29 @@ class _Gradient(NamedTuple):
     gradient: Tensor
 
 
-def _variance(h: Tensor) -> Tensor:
-    return 0.5 * (h - h.mean(0)).square().sum()
+def _centred(h: Tensor) -> Tensor:
+    """The rows around their mean; also the gradient of half of their variance, which is why it is taken so often."""
+    mean = h.mean(0)
+    return _mapped(lambda rows: rows - mean, h)
+
+
+def _further(factors: Tensor, rows: Tensor, direction: Tensor) -> Tensor:
+    return rows + direction * factors
+
+
+def _chosen(columns: Tensor, rows: Tensor, others: Tensor) -> Tensor:
+    return torch.where(columns, rows, others)
+
+
+def _mapped(function: Callable[..., Tensor], *parts: Tensor) -> Tensor:
+    """A function of rows, of many some at a time."""
+    first = parts[0]
+    if first.numel() <= ROWS:
+        return function(*parts)
+    out = large_empty(tuple(first.shape), first)
+    for rows in row_ranges(*first.shape):
+        out[rows] = function(*(part[rows] for part in parts))
+    return out
 
 
 def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:
@@ -178,10 +210,12 @@ def _factors(h: Tensor, response: Tensor, wanted: Tensor) -> Tensor:
     This is the smaller root of :math:`\operatorname{var}(h + a q) = \sigma^2`. The deviation is at most doubled or
     halved at a time.
     """
-    h, q = h - h.mean(0), response - response.mean(0)
-    deviation = h.square().mean(0).sqrt()
+    means, blocks = (h.mean(0), response.mean(0)), row_ranges(*h.shape)
+    pairs = ((h[at] - means[0], response[at] - means[1]) for at in blocks)
+    sums = torch.stack([torch.stack([a.square().sum(0), b.square().sum(0), (a * b).sum(0)]) for a, b in pairs])
+    variance, square, mixed = sums.sum(0) / h.size(0)
+    deviation = variance.sqrt()
     goal = torch.minimum(torch.maximum(wanted, deviation / LARGEST_FACTOR), deviation * LARGEST_FACTOR)
-    square, mixed = q.square().mean(0), (h * q).mean(0)
     root = (mixed.square() - square * (deviation.square() - goal.square())).clamp(min=0).sqrt()
     answers = square > LEAST_RESPONSE * deviation.square()
     return torch.where(answers, (-mixed + torch.where(mixed >= 0, root, -root)) / square, 0.0)

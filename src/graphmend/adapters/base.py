@@ -109,7 +109,23 @@ class _Called:
 
 
 class Adapter(ABC):
-    """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``."""
+    """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import graphmend
+        >>> from graphmend.adapters import Adapter, Proposal
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> @dataclass(frozen=True)
+        ... class Halve(Adapter):
+        ...     # Features of half the size.
+        ...     def propose(self, case):
+        ...         return Proposal(x=case.within_limits(case.data.x / 2))
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> graphmend.mend(model, data, Halve()).patch.num_rows
+        178
+    """
 
     changes_model: ClassVar[bool] = False  #: whether ``propose`` is given a copy of the model to change
     uses_card: ClassVar[bool] = True  #: whether it looks at a source card
@@ -174,9 +190,10 @@ class Sequence(Adapter):
         members: The adapters. Those that change the model cannot be among them.
 
     Example:
-        >>> from graphmend.adapters import GTrans, Identity
-        >>> [type(member).__name__ for member in (Identity() >> GTrans() >> Identity()).members]
-        ['Identity', 'GTrans', 'Identity']
+        >>> from graphmend.adapters import GTrans, Impute, Sequence
+        >>> both = Impute() >> GTrans()
+        >>> isinstance(both, Sequence), [type(member).__name__ for member in both.members]
+        (True, ['Impute', 'GTrans'])
     """
 
     members: tuple[AdapterContract, ...]

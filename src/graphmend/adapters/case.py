@@ -32,6 +32,7 @@ from graphmend.graph.checks import check_graph, first_entry, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_flips import EdgeFlips
 from graphmend.graph.limits import Limits
+from graphmend.graph.mapped import on_disk
 from graphmend.graph.relaxed import RelaxedGraph
 from graphmend.graph.tasks import check_task, task_of
 from graphmend.model import FrozenGNN
@@ -114,6 +115,20 @@ class Case:
         progress: Whether to show a progress bar.
         output: Which part of what the model returns has the scores.
         named_task: The task that the caller named.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.adapters import Case, Proposal
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> class Look:
+        ...     # Looks at the case and changes nothing.
+        ...     def propose(self, case: Case):
+        ...         print(case.data.num_nodes, case.seed, tuple(case.frozen.predict(case.data).shape))
+        ...         return Proposal()
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> _ = graphmend.mend(model, data, Look(), seed=7)
+        178 7 (178, 3)
     """
 
     original: nn.Module
@@ -184,7 +199,6 @@ class Case:
             seed=self.seed,
             abilities=abilities,
             kernels=(frozen.signature, key, *sizes),
-            hidden=frozen.width,
             mode=self.mode,
         )
 
@@ -281,13 +295,14 @@ def prepare(
         device = data.x.device
         limits, filling = limits.to(device), None
         if has_missing:
-            filling, data = Filling.of(data, card, limits), copy.copy(data)
+            with on_disk(data):
+                filling, data = Filling.of(data, card, limits), copy.copy(data)
             data.x = filling.x
         generator = torch.Generator(device=device).manual_seed(seed)
         history = History(device, callback, progress)
         embedding = needs.embedding if card is None else card.embedding
         output = _chosen_output(output, card)
-        with torch.cuda.device_of(data.x), private(data) as data:  # type: ignore[no-untyped-call]
+        with torch.cuda.device_of(data.x), private(data) as data, on_disk(data):  # type: ignore[no-untyped-call]
             known = "no source card" if card is None else f"a source card of {card.nodes} nodes"
             sizes = data.x.size(0), data.edge_index.size(1)
             _LOG.debug("%s: %d nodes, %d edge entries, %s", needs.name, *sizes, known)

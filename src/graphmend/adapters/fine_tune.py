@@ -41,6 +41,8 @@ class FineTune(Adapter):
             features; without them the last step counts.
 
     Example:
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import FineTune
         >>> import torch
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))

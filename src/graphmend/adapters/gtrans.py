@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
+from graphmend.adapters.gtrans_shards import propose_in_shards, runs_in_shards
 from graphmend.adapters.selection import LabelSelection
 from graphmend.contracts import Backbone
 from graphmend.engine.columns import column_deviations
@@ -82,6 +83,9 @@ class GTrans(Adapter):
             does under abnormal features and attack; without them the last iterate and the lowest loss count.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
         >>> GTrans(steps=5, budget=1)(GCN(3, 8, 2), data).logits.shape
@@ -133,6 +137,8 @@ class GTrans(Adapter):
             return self._features_only(case, why)
 
     def _propose(self, case: Case) -> Proposal:
+        if runs_in_shards(case):
+            return propose_in_shards(self, case)
         history, limits, original = case.history, case.limits, case.data.x
         graph = case.relaxed(self._flips(case))  # lines 1-3: X' = X and p = 0
         cycle: list[FeatureStep | EdgeStep] = []  # lines 6-8 for the features, lines 9-12 for the edges

@@ -13,7 +13,16 @@ __all__ = ["Identity"]
 
 @dataclass(frozen=True)
 class Identity(Adapter):
-    """The adapter that changes nothing: plain prediction, the baseline of every comparison."""
+    """The adapter that changes nothing: plain prediction, the baseline of every comparison.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> graphmend.mend(model, data, graphmend.Identity()).patch.is_empty
+        True
+    """
 
     uses_card = False
 

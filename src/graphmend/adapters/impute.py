@@ -10,11 +10,12 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.broken_rows import MOST_ROWS, broken_rows
 from graphmend.adapters.case import Case
-from graphmend.adapters.missing import ROUNDS, both_directions, neighbour_means
-from graphmend.cards.rows import BLOCK, widened
+from graphmend.adapters.missing import ROUNDS, neighbour_means
+from graphmend.cards.rows import BLOCK, in_blocks, widened
 from graphmend.engine.report import Stopped
 from graphmend.graph.canonical import row_keys, typical_size
 from graphmend.results.proposal import Proposal
+from graphmend.scratch import large_empty
 
 __all__ = ["Impute", "refilled"]
 
@@ -38,6 +39,8 @@ class Impute(Adapter):
     only get the usual size. Nothing is done where more than half of the rows look broken.
 
     Example:
+        >>> import torch
+        >>> from graphmend import Impute
         >>> from torch_geometric.data import Data
         >>> from graphmend.lab.backbones import GCN
         >>> x = torch.ones(8, 3)
@@ -69,26 +72,28 @@ def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
     A row that still points where its neighbours point has only a wrong size and gets the usual one. Others are replaced
     by the mean of their neighbours, over three rounds, or else by the mean of all normal rows.
     """
-    both, out, missing = both_directions(edge_index), x.clone(), rows.clone()
+    out, missing = large_empty(tuple(x.shape), x).copy_(x), rows.clone()
     for _ in range(ROUNDS):
-        nodes, means = neighbour_means(out, both, ~missing, missing)
+        nodes, means = neighbour_means(out, edge_index, ~missing, missing)
         if nodes.numel() == 0:
             break
         out[nodes] = means
         missing[nodes] = False
     normal = ~rows
     if bool(missing.any()):
-        wide = widened(x)
-        out[missing] = (normal.to(wide.dtype) @ wide / normal.sum()).to(x.dtype)
+        blocks = in_blocks(x)
+        masks = torch.split(normal, blocks[0].size(0))
+        sums = [mask.to(widened(x[:0]).dtype) @ widened(b) for mask, b in zip(masks, blocks, strict=True)]
+        out[missing] = (torch.stack(sums).sum(0) / normal.sum()).to(x.dtype)
     size = torch.linalg.vector_norm(x, dim=1, dtype=widened(x[:0]).dtype)
-    usual = _usual_cosine(x, both, normal)
+    usual = _usual_cosine(x, edge_index, normal)
     for places in torch.split((rows & (size > 0)).nonzero().view(-1), max(1, BLOCK // x.size(1))):
         kept = places[_cosine(x[places], out[places]) >= DIRECTION * usual]
         out[kept] = (x[kept] * (size[normal].median() / size[kept]).unsqueeze(1)).to(x.dtype)
     return out
 
 
-def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
+def _usual_cosine(x: Tensor, edge_index: Tensor, normal: Tensor) -> float:
     """The median cosine between a normal row and the mean of its normal neighbours, from a few thousand rows."""
     some = torch.zeros_like(normal)
     places = normal.nonzero().view(-1)
@@ -97,7 +102,7 @@ def _usual_cosine(x: Tensor, both: Tensor, normal: Tensor) -> float:
         pieces = torch.split(places, max(1, BLOCK // x.size(1)))
         places = places[torch.cat([row_keys(x[piece], unit) for piece in pieces]).argsort()[:SAMPLED]]
     some[places] = True
-    nodes, means = neighbour_means(x, both, normal, some)
+    nodes, means = neighbour_means(x, edge_index, normal, some)
     return float(_cosine(x[nodes], means).median()) if nodes.numel() else 1.0
 
 

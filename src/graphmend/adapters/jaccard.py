@@ -36,6 +36,15 @@ class JaccardFilter(Adapter):
         mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
         thresholds: What to choose from, in ascending order.
         kind: The similarity, ``"auto"``, ``"cosine"`` or ``"jaccard"``, as in :class:`~graphmend.transforms.Jaccard`.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("digits").test[0], GCN(64, 16, num_layers=2, out_channels=10)
+        >>> result = graphmend.mend(model, data, graphmend.JaccardFilter(threshold=0.9))
+        >>> 0 < result.patch.num_removed < data.num_edges
+        True
     """
 
     uses_card = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,13 +10,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.adapters.broken_rows import broken_rows
-from graphmend.cards.rows import BLOCK, widened
+from graphmend.cards.rows import BLOCK, in_blocks, widened
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import require
+from graphmend.graph.canonical import EDGES
 from graphmend.graph.checks import is_finite
 from graphmend.graph.limits import Limits
+from graphmend.scratch import large_empty, row_ranges
 
-__all__ = ["ROUNDS", "Filling", "both_directions", "filled", "neighbour_means"]
+__all__ = ["ROUNDS", "Filling", "filled", "neighbour_means"]
 
 ROUNDS = 3  # in which values spread from neighbour to neighbour
 MANY = 0.5  # of all values; where more are missing, the verdict says so
@@ -119,55 +122,97 @@ def filled(x: Tensor, edge_index: Tensor, column_mean: Tensor | None = None) -> 
         column_mean: The mean of each column in the training graph.
     """
     out = _from_neighbours(x, edge_index)
-    left = out.isnan()
+    left = large_empty(tuple(x.shape), x, torch.bool)
     if column_mean is None:
-        column_mean = x.to(out.dtype).nanmean(0).nan_to_num(nan=0.0)
-    out = torch.where(left, column_mean.to(out), out)
-    return torch.where(x.isnan(), out.to(x.dtype), x), left
+        column_mean = _means_of_what_is_there(x)
+    filled_in = out if out.dtype == x.dtype else large_empty(tuple(x.shape), x)
+    for rows in row_ranges(*x.shape):
+        left[rows] = out[rows].isnan()
+        part = torch.where(left[rows], column_mean.to(out), out[rows])
+        filled_in[rows] = torch.where(x[rows].isnan(), part.to(x.dtype), x[rows])
+    return filled_in, left
+
+
+def _means_of_what_is_there(x: Tensor) -> Tensor:
+    blocks = map(widened, in_blocks(x))
+    parts = [torch.stack([block.nansum(0), (~block.isnan()).sum(0).to(block.dtype)]) for block in blocks]
+    both = torch.stack(parts).sum(0)
+    return (both[0] / both[1]).nan_to_num(nan=0.0)
 
 
 def _from_neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
     """Missing values as the means of neighbours, still NaN where no neighbour is near that has one."""
-    columns = x.isnan().any(0)
-    gappy, both = widened(x[:, columns]), both_directions(edge_index)
+    out = large_empty(tuple(x.shape), x, widened(x[:0]).dtype).copy_(x)
+    columns = torch.stack([block.isnan().any(0) for block in in_blocks(x)]).any(0)
+    if not bool(columns.any()):
+        return out
     for _ in range(ROUNDS):
-        missing = gappy.isnan()
-        nodes, source, place = _between(both, ~missing.all(1), missing.any(1))
-        if nodes.numel() == 0:
+        known = torch.cat([~block[:, columns].isnan().all(1) for block in in_blocks(out)])
+        wanted = torch.cat([block[:, columns].isnan().any(1) for block in in_blocks(out)])
+        sums = _Sums(out, edge_index, known, wanted, columns)
+        if sums.nodes.numel() == 0:
             break
-        values, numbers = gappy.masked_fill(missing, 0.0), ~missing
-        total, present = (_sums(rows, source, place, nodes.numel(), gappy.dtype) for rows in (values, numbers))
-        gappy[nodes] = torch.where(missing[nodes], total / present, gappy[nodes])  # NaN where none has a value
-    out = x.to(gappy.dtype, copy=True)
-    out[:, columns] = gappy
+        for rows in row_ranges(sums.nodes.numel(), x.size(1)):
+            nodes = sums.nodes[rows]
+            part = out[nodes]
+            gappy = part[:, columns]
+            part[:, columns] = torch.where(gappy.isnan(), sums.means(rows), gappy)  # NaN where none has a value
+            out[nodes] = part
     return out
 
 
-def both_directions(edge_index: Tensor) -> Tensor:
-    """Every edge in both directions, without self-loops."""
-    between = edge_index[:, edge_index[0] != edge_index[1]]
-    return torch.cat([between, between.flip(0)], dim=1)
+def neighbour_means(x: Tensor, edge_index: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The wanted nodes that have known neighbours, and the means of those; self-loops say nothing."""
+    sums = _Sums(x, edge_index, known, wanted)
+    return sums.nodes, sums.means(slice(None)).to(x.dtype)
 
 
-def neighbour_means(x: Tensor, both: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """The wanted nodes that have known neighbours, and the means of those."""
-    nodes, source, place = _between(both, known, wanted)
-    total = _sums(x, source, place, nodes.numel(), widened(x[:0]).dtype)
-    number = torch.bincount(place, minlength=nodes.numel()).to(total.dtype).unsqueeze(1)
-    return nodes, (total / number).to(x.dtype)
+class _Sums:
+    """The sums over known neighbours, in both directions of the edges, of those wanted nodes that have some.
+
+    Args:
+        x: The features; where columns are given, missing values count neither for the sum nor for the number.
+        edge_index: The edges, read some at a time.
+        known: Which nodes are added up.
+        wanted: For which nodes.
+        columns: Of which columns; all of them, without missing values, when ``None``.
+    """
+
+    def __init__(
+        self, x: Tensor, edge_index: Tensor, known: Tensor, wanted: Tensor, columns: Tensor | None = None
+    ) -> None:
+        reached = torch.zeros_like(wanted)
+        for _, target in _between(edge_index, known, wanted):
+            reached[target] = True
+        self.nodes = reached.nonzero().view(-1)
+        place = torch.empty_like(reached, dtype=torch.long)
+        place[self.nodes] = torch.arange(self.nodes.numel(), device=x.device)
+        dtype = widened(x[:0]).dtype
+        width = x.size(1) if columns is None else int(columns.sum())
+        shape = self.nodes.numel(), width
+        self.total = large_empty(shape, x, dtype).zero_()
+        self.number = large_empty((shape[0], 1 if columns is None else width), x, dtype).zero_()
+        for all_sources, all_targets in _between(edge_index, known, wanted):
+            pieces = (torch.split(part, max(1, BLOCK // x.size(1))) for part in (all_sources, all_targets))
+            for source, target in zip(*pieces, strict=True):
+                rows, at = x.index_select(0, source).to(dtype), place[target]
+                if columns is None:
+                    self.total.index_add_(0, at, rows)
+                    self.number.index_add_(0, at, rows.new_ones(at.numel(), 1))
+                else:
+                    rows = rows[:, columns]
+                    self.total.index_add_(0, at, rows.nan_to_num(nan=0.0))
+                    self.number.index_add_(0, at, (~rows.isnan()).to(dtype))
+
+    def means(self, rows: slice) -> Tensor:
+        """The means of some of the nodes."""
+        return self.total[rows] / self.number[rows]
 
 
-def _between(both: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The wanted nodes that have known neighbours; and of every such edge the neighbour and the node's place."""
-    source, target = both[:, known[both[0]] & wanted[both[1]]]
-    nodes, place = target.unique(return_inverse=True)
-    return nodes, source, place
-
-
-def _sums(x: Tensor, source: Tensor, place: Tensor, number: int, dtype: torch.dtype) -> Tensor:
-    """The sums of the rows ``source`` for each of so many places, in a type in which they do not overflow."""
-    total = torch.zeros(number, x.size(1), dtype=dtype, device=x.device)
-    pieces = (torch.split(part, max(1, BLOCK // x.size(1))) for part in (source, place))
-    for some, where in zip(*pieces, strict=True):
-        total.index_add_(0, where, x.index_select(0, some).to(dtype))
-    return total
+def _between(edge_index: Tensor, known: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The edges from known to wanted nodes, in both directions, without self-loops; some at a time."""
+    source_ends, target_ends = edge_index
+    for ends in ((source_ends, target_ends), (target_ends, source_ends)):
+        for source, target in zip(*(torch.split(end, EDGES) for end in ends), strict=True):
+            chosen = known[source] & wanted[target] & (source != target)
+            yield source[chosen], target[chosen]

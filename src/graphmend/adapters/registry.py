@@ -35,6 +35,13 @@ ADAPTERS: dict[str, type[Adapter]] = {
     "reweight": Reweight,
     "tent": Tent,
 }
+"""Every adapter by the name that options take.
+
+Example:
+    >>> from graphmend.adapters import ADAPTERS
+    >>> ADAPTERS["gtrans"].__name__
+    'GTrans'
+"""
 
 
 def adapter_of(adapter: Any) -> Any:

@@ -42,6 +42,17 @@ class Reweight(Adapter):
 
     Args:
         largest: The largest weight :math:`m`; the smallest is its inverse.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, data)
+        >>> data.edge_index = data.edge_index[:, ::3]  # other edges than in training
+        >>> result = graphmend.mend(model, data, graphmend.Reweight(), card=card)
+        >>> tuple(result.data.edge_weight.shape) == (data.num_edges,)
+        True
     """
 
     needs = "a source card"

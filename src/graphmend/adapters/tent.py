@@ -40,11 +40,12 @@ class Tent(Adapter):
         nodes: The entropy is that of the first so many nodes, 1000 in the released GTrans code; ``None`` for all.
 
     Example:
+        >>> from graphmend import Tent
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> Tent(steps=2)(GCN(4, 8, 2, batch_norm=True), data).logits.shape
+        >>> Tent(steps=2)(GCN(4, 8, 2, batch_norm=True), data, task="classes").logits.shape
         torch.Size([3, 2])
     """
 

@@ -8,13 +8,24 @@ badly in all three, true edges seldom in more than one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from graphmend.cards.rows import BLOCK, projected, quantiles
+from graphmend.cards.rows import BLOCK, projected, quantiles, widened
 from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.propagation import Propagation
+from graphmend.engine.streaming import StreamedAdjacency, StreamedHops
+from graphmend.engine.tuning import CACHED_NUMBERS
+from graphmend.graph.edge_passes import over_edges
+from graphmend.graph.mapped import MappedGraph
+from graphmend.scratch import large_empty, row_ranges
 
-__all__ = ["edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts"]
+__all__ = ["EdgeEnds", "edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts", "pairs_of"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
 STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
@@ -30,29 +41,94 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor, at: Tensor | None 
         edge_index: The edges.
         at: Positions of the edges to look at; all of them when ``None``.
     """
-    size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
-    narrow = neighbourhood_features(x)
-    around = narrow.clone()
-    for source, target in _blocks(edge_index, narrow.size(1)):
-        around.index_add_(0, target, narrow.index_select(0, source))
-    small, once = _unit(hidden), _once(edge_index, x.size(0)) if at is None else None
-    pairs = edge_index if at is None else edge_index[:, at]
-    pairs = pairs if once is None else edge_index[:, once[0]]
-    parts = []
-    width = max(x.size(1), hidden.size(1))
-    returned = torch.split(_returned(pairs, edge_index, x), _size(width))
-    for (source, target), back in zip(_blocks(pairs, width), returned, strict=True):
-        ends = [rows.index_select(0, end) for rows in (x, small, narrow, around) for end in (source, target)]
+    return EdgeEnds(x, hidden, edge_index).all_views(at)
+
+
+class EdgeEnds:
+    """What the views of edges compare, for each node.
+
+    Args:
+        x: The features.
+        hidden: The features in the coordinates of the first layer.
+        edge_index: The edges.
+    """
+
+    def __init__(self, x: Tensor, hidden: Tensor, edge_index: Tensor) -> None:
+        self.x, self.hidden, self.edge_index = x, hidden, edge_index
+        self.size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
+        self.narrow = neighbourhood_features(x)
+        self.around = _with_neighbours(self.narrow, edge_index)
+        self.step = _size(max(x.size(1), hidden.size(1)), x.device)
+
+    def views(self, source: Tensor, target: Tensor, back: Tensor) -> Tensor:
+        """The views of some edges; ``back`` is 1 for those that are there in the other direction as well."""
+        rows = (self.x, self.hidden, self.narrow, self.around)
+        ends = [part.index_select(0, end) for part in rows for end in (source, target)]
         x_source, x_target, u_source, u_target, source_alone, target_alone, at_source, at_target = ends
-        similar = _dot(x_source, x_target) / (size[source] * size[target])
+        similar = _dot(x_source, x_target) / (self.size[source] * self.size[target])
         context = _dot(_unit(at_target - source_alone), _unit(at_source - back.unsqueeze(1) * target_alone))
-        parts.append(torch.stack([_dot(u_source, u_target), similar, context]))
-    views = torch.cat([x.new_zeros(3, 0), *parts], dim=1).mul_(STEPS).round_().div_(STEPS)
-    return views if once is None else views[:, once[1]]
+        views = torch.stack([_dot(_unit(u_source), _unit(u_target)), similar, context])
+        return views.mul_(STEPS).round_().div_(STEPS)
+
+    def all_views(self, at: Tensor | None = None) -> Tensor:
+        """Those of all edges, or of those at some positions, ``(3, edges)``."""
+        if at is not None:
+            return self._views_of(self.edge_index[:, at])
+        once = _once(self.edge_index, self.x.size(0))
+        return self._views_of(self.edge_index) if once is None else self._views_of(once.pairs)[:, once.place]
+
+    def all_fits(self, grid: Tensor) -> Tensor:
+        """The fits of all edges; edges that are there in both directions are looked at in one of them alone."""
+        once = _once(self.edge_index, self.x.size(0))
+        if once is None:
+            return fit(self._views_of(self.edge_index), grid)
+        return fit(self._views_of(once.pairs), grid)[once.place]
+
+    def _views_of(self, pairs: Tensor) -> Tensor:
+        returned = torch.split(_returned(pairs, self.edge_index, self.x), self.step)
+        blocks = zip(_blocks(pairs, self.step), returned, strict=True)
+        return torch.cat([self.x.new_zeros(3, 0), *(self.views(*pair, back) for pair, back in blocks)], dim=1)
+
+    def fits(self, grid: Tensor, only_once: bool = False) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The fits of some edges at a time, the position of the first one, and how many edges each stands for.
+
+        Args:
+            grid: The quantiles that they are compared with.
+            only_once: Whether edges that are there in both directions are looked at in one of them alone.
+        """
+        is_symmetric, start = Adjacency.of(self.edge_index, self.x.size(0)).is_symmetric, 0
+        for source, target in _blocks(self.edge_index, self.step):
+            begin, number = start, torch.ones_like(source)
+            start += source.numel()
+            if only_once and is_symmetric:
+                number += (source < target).long()
+                once = source <= target
+                source, target, number = source[once], target[once], number[once]
+            pair = torch.stack([source, target])
+            back = self.x.new_ones(1).expand(number.numel())
+            back = back if is_symmetric else _returned(pair, self.edge_index, self.x)
+            yield begin, fit(self.views(source, target, back), grid), number
 
 
-def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
-    """The positions of the edges of an undirected graph, each once, and for every stored edge which of them it is."""
+def _with_neighbours(narrow: Tensor, edge_index: Tensor) -> Tensor:
+    """The rows of each node and its neighbours, added up."""
+    adjacency = Adjacency.known(edge_index)
+    if isinstance(adjacency, StreamedAdjacency):
+        around = StreamedHops(adjacency, None, None)(widened(narrow)).to(narrow.dtype)
+        return around.add_(narrow)
+    adjacency = Adjacency.of(edge_index, narrow.size(0))
+    return Propagation(adjacency, narrow.new_ones(edge_index.size(1)), narrow.new_ones(narrow.size(0)))(narrow)
+
+
+class _Once(NamedTuple):
+    """The edges of an undirected graph, each in one direction, and for every stored edge which of them it is."""
+
+    pairs: Tensor
+    place: Tensor
+
+
+def _once(edge_index: Tensor, nodes: int) -> _Once | None:
+    """The edges of an undirected graph, each once; ``None`` for a directed one."""
     source, target = edge_index
     forth, back = (source < target).nonzero().view(-1), (source > target).nonzero().view(-1)
     if forth.numel() != back.numel() or forth.numel() == 0:
@@ -65,13 +141,19 @@ def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
     place = torch.empty_like(source)
     place[forth] = place[back] = torch.arange(forth.numel(), device=source.device)
     place[loops] = forth.numel() + torch.arange(loops.numel(), device=source.device)
-    return torch.cat([forth, loops]), place
+    return _Once(edge_index[:, torch.cat([forth, loops])], place)
 
 
 def neighbourhood_features(x: Tensor) -> Tensor:
     """The features that are summed over neighbourhoods: of length 1, and projected where they are wide."""
-    size: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    return projected(x) / size.clamp(min=1e-12)
+    size: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(min=1e-12)
+    narrow = projected(x)
+    if narrow.numel() <= BLOCK:
+        return narrow / size
+    out = large_empty(tuple(narrow.shape), narrow)
+    for rows in row_ranges(*narrow.shape):
+        torch.div(narrow[rows], size[rows], out=out[rows])
+    return out
 
 
 def grid_of(views: Tensor) -> Tensor:
@@ -101,9 +183,28 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
         edge_index: The edges :math:`j \to i`.
     """
     total = probability.new_zeros(probability.size(1), probability.size(1), dtype=torch.float64)
-    for source, target in _blocks(edge_index, probability.size(1)):
+    for source, target in _blocks(edge_index, _size(probability.size(1), probability.device)):
         total += (probability[source].t() @ probability[target]).double()
     return total.to(probability.dtype)
+
+
+def pairs_of(graph: Data, probability: Tensor) -> Tensor:
+    """The :func:`pair_counts` of a graph, by whoever works on it."""
+    if not isinstance(graph, MappedGraph) or graph.workers is None:
+        return pair_counts(probability, graph.edge_index)
+    return over_edges(graph, _PairsOnRange(graph, probability), torch.add).to(probability.dtype)
+
+
+@dataclass(frozen=True)
+class _PairsOnRange:
+    """The counts of a range of edges, in double precision."""
+
+    graph: MappedGraph
+    probability: Tensor
+
+    def __call__(self, bounds: tuple[int, int]) -> Tensor:
+        start, end = bounds
+        return pair_counts(self.probability, self.graph.edge_index[:, start:end]).double()
 
 
 def _returned(pairs: Tensor, edge_index: Tensor, x: Tensor) -> Tensor:
@@ -126,10 +227,11 @@ def _dot(first: Tensor, second: Tensor) -> Tensor:
     return out
 
 
-def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
-    sources, targets = (torch.split(end, _size(width)) for end in edge_index)
-    return list(zip(sources, targets, strict=True))
+def _blocks(edge_index: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+    sources, targets = (torch.split(end, step) for end in edge_index)
+    return zip(sources, targets, strict=True)
 
 
-def _size(width: int) -> int:
-    return max(1, BLOCK // max(1, width))
+def _size(width: int, device: torch.device) -> int:
+    """Edges at a time: what is gathered for them stays in the cache of a CPU core."""
+    return max(1, (CACHED_NUMBERS if device.type == "cpu" else BLOCK) // max(1, width))

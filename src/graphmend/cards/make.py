@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -13,18 +14,21 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.data import BaseData
 
-from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pair_counts
+from graphmend.cards.edges import edge_views, fit, fits_well, grid_of, pairs_of
 from graphmend.cards.moments import Moments, moments
-from graphmend.cards.prototypes import find_prototypes
-from graphmend.cards.rows import EMPTY_ROW, in_blocks, projected, row_statistics, widened
+from graphmend.cards.prototypes import find_prototypes, in_units
+from graphmend.cards.rows import EMPTY_ROW, in_blocks, one_hot, projected, row_statistics, times, widened
 from graphmend.cards.source_card import SourceCard, nearest_centroid
+from graphmend.cards.sums import Groups, RowSums
 from graphmend.errors import GraphMendError, require, seed_number
 from graphmend.files.digest import model_digest
 from graphmend.graph.batches import Graphs, are_several, refuse_sampled
-from graphmend.graph.canonical import edge_keys, node_keys, typical_size
+from graphmend.graph.canonical import node_keys, typical_size
 from graphmend.graph.checks import check_graph, check_order, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_lists import number_of_graphs
+from graphmend.graph.edge_passes import edges_up_to, lowest_of
+from graphmend.graph.mapped import on_disk
 from graphmend.graph.tasks import check_task, task_of
 from graphmend.model import FrozenGNN, Observation
 from graphmend.model.call import Output, is_encoder
@@ -67,11 +71,27 @@ def card(
             labels ``y`` of the graph do not tell. The card keeps it, so that no later graph needs it.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.cards import card
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)), y=torch.arange(20) % 2)
         >>> card(GCN(3, 8, 2), data).first_mean.numel()
         8
     """
+    with ExitStack() as stack:
+        return _made(model, train_data, embedding, seed, output, task, stack)
+
+
+def _made(
+    model: nn.Module,
+    train_data: Any,
+    embedding: str | None,
+    seed: int,
+    output: Output,
+    task: str | None,
+    stack: ExitStack,
+) -> SourceCard:
     check_order(model, train_data)
     graphs = [with_edge_index(data) for data in _listed_graphs(model, train_data, output)]
     seed, task = seed_number("seed", seed), check_task(task)
@@ -87,6 +107,8 @@ def card(
         "give graphs with the feature columns the model was trained on",
     )
     graphs = sorted((plain(data) for data in graphs), key=lambda data: -int(data.edge_index.size(1)))
+    for data in graphs:
+        stack.enter_context(on_disk(data))
     taps: Taps | None = None  # found on the largest graph, and the same on all
     seen: list[Observation] = []
     maps: list[Tensor] = []
@@ -96,6 +118,7 @@ def card(
         with (
             torch.cuda.device_of(data.x),  # type: ignore[no-untyped-call]
             private(data) as own,
+            on_disk(own),
             FrozenGNN(model, own, embedding=embedding, seed=seed, taps=taps, output=output) as frozen,
         ):
             taps = frozen.taps
@@ -147,37 +170,41 @@ def _card(
     task: Task,
 ) -> SourceCard:
     z_tap = taps.embedding if isinstance(taps.embedding, Tap) else None
-    first, z, logits = (torch.cat([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
+    first, z, logits = (_joined([getattr(o, name) for o in seen]) for name in ("first", "z", "logits"))
     nodes = first.size(0)
     order = torch.cat(keys).argsort()
     held_out = torch.cat([_held_out(data) for data in graphs])
-    halves = _halves(order, held_out, seed, _members(graphs) if task.per_graph else None)
+    halves, size = Groups(nodes, first.device), 0
+    for half in _halves(order, held_out, seed, _members(graphs) if task.per_graph else None):
+        halves.add(half)
+        size = size or half.numel()
     alike = [] if task.per_graph else graphs  # graphs that are predicted differ, and halves of them show by how much
     z_moments = moments(z)
-    standard = (z - z_moments.mean) / z_moments.unit
-    z_kinds = find_prototypes(standard, order, held_out, seed)
+    z_kinds = find_prototypes(z, order, held_out, seed, z_moments)
     temperature = _temperature(logits, graphs) if task.has_node_classes else 1.0
     if task.has_node_classes:
-        probability = probabilities(logits, temperature).to(first.dtype)
+        probability = probabilities(logits, temperature, first.dtype)
     else:  # the kinds of nodes stand in for their classes
-        kinds = nearest_centroid(standard, z_kinds.centres)
-        probability = F.one_hot(kinds, z_kinds.centres.size(0)).to(first.dtype)
+        kinds = nearest_centroid(z, z_kinds.centres, z_moments)
+        probability = one_hot(kinds, z_kinds.centres.size(0), first)
     classes = probability.argmax(1)
-    counts = F.one_hot(classes, probability.size(1)).to(z.dtype)
+    counts = one_hot(classes, probability.size(1), z)
     sizes = counts.sum(0).unsqueeze(1)
     centroids = z_kinds.centres.clone()  # a file takes no two tensors that are one
     if task.has_node_classes:
-        centroids = (counts.t() @ standard / sizes.clamp(min=1)).masked_fill(sizes == 0, torch.nan)
+        blocks = zip(in_blocks(z, counts.size(1)), in_blocks(counts, z.size(1)), strict=True)
+        sums = torch.stack([count.t() @ in_units(block, z_moments) for block, count in blocks]).sum(0)
+        centroids = (sums / sizes.clamp(min=1)).masked_fill(sizes == 0, torch.nan)
     low = torch.stack([data.x.amin(0) for data in graphs]).amin(0)
     high = torch.stack([data.x.amax(0) for data in graphs]).amax(0)
     rows = torch.cat([row_statistics(data.x, *column_range(low, high)) for data in graphs])
-    narrow = torch.cat([projected(data.x) for data in graphs])
+    narrow = _joined([projected(data.x) for data in graphs])
     narrow_moments = moments(narrow)
     empty = rows[:, 0] <= EMPTY_ROW
     row_low, row_high = torch.aminmax(rows[~empty] if not bool(empty.all()) else rows, dim=0)
     whole = moments(first)
-    first_kinds = find_prototypes((first - whole.mean) / whole.unit, order, held_out, seed)
-    hidden = [data.x @ weight for data, weight in zip(graphs, maps, strict=True)]
+    first_kinds = find_prototypes(first, order, held_out, seed, whole)
+    hidden = [times(data.x, weight) for data, weight in zip(graphs, maps, strict=True)]
     looked_at = zip(graphs, hidden, keys, strict=True)
     views = torch.cat([edge_views(g.x, u, g.edge_index, _some_edges(g, k)) for g, u, k in looked_at], dim=1)
     grid = grid_of(views)
@@ -198,7 +225,7 @@ def _card(
         first_reach=first_kinds.reach,
         rows_mean=narrow_moments.mean,
         rows_std=narrow_moments.std,
-        rows_noise=_noise(narrow, narrow_moments, alike, halves),
+        rows_noise=_noise(narrow, narrow_moments, alike, halves, size),
         z_mean=z_moments.mean,
         z_std=z_moments.std,
         z_centres=z_kinds.centres,
@@ -210,10 +237,10 @@ def _card(
         edge_grid=grid,
         edge_middle=middle,
         edge_share=float(fits_well(fits, middle).double().mean()),
-        agreement=float((nearest_centroid(standard, centroids) == classes).double().mean()),
+        agreement=float((nearest_centroid(z, centroids, z_moments) == classes).double().mean()),
         temperature=temperature,
-        noise=_noise(first, whole, alike, halves),
-        noise_nodes=halves[0].numel(),
+        noise=_noise(first, whole, alike, halves, size),
+        noise_nodes=size,
         nodes=nodes,
         edges_per_node=edges / nodes,
         model=model_digest(model),
@@ -240,13 +267,16 @@ def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
     """Positions of enough edges for their quantiles, where there are many; the same edges in every order."""
     if data.edge_index.size(1) <= MANY_EDGES:
         return None
-    of_edges = edge_keys(keys, data.edge_index)
-    return (of_edges <= of_edges.sort().values[MANY_EDGES - 1]).nonzero().view(-1)
+    return edges_up_to(data, keys, lowest_of(data, keys, MANY_EDGES)[0][-1])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _pairs(rows: Tensor, graphs: list[Data]) -> Tensor:
     parts = torch.split(rows, [data.x.size(0) for data in graphs])
-    return torch.stack([pair_counts(part, g.edge_index) for part, g in zip(parts, graphs, strict=True)]).sum(0)
+    return torch.stack([pairs_of(g, part) for g, part in zip(graphs, parts, strict=True)]).sum(0)
 
 
 def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -284,7 +314,7 @@ def _members(graphs: list[Data]) -> Tensor:
     return torch.cat(numbers)
 
 
-def _halves(order: Tensor, held_out: Tensor, seed: int, graph: Tensor | None = None) -> list[Tensor]:
+def _halves(order: Tensor, held_out: Tensor, seed: int, graph: Tensor | None = None) -> Iterator[Tensor]:
     """Random halves of the nodes that the model was not trained on, or of all nodes where there are none.
 
     Where graphs are predicted, they are halves of the graphs with all of their nodes, which are more alike than those
@@ -306,19 +336,22 @@ def _halves(order: Tensor, held_out: Tensor, seed: int, graph: Tensor | None = N
         known = first.argsort()[: int((first < own.numel()).sum())]
         if known.numel() > 1:
             chosen = _halves(known, torch.zeros(first.numel(), dtype=torch.bool, device=own.device), seed)
-            return [rows[torch.isin(own, half)] for half in chosen]
+            yield from (rows[torch.isin(own, half)] for half in chosen)
+            return
     half = max(1, rows.numel() // 2)
     generator = torch.Generator().manual_seed(seed)
-    return [rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]] for _ in range(HALVES)]
+    for _ in range(HALVES):
+        yield rows[torch.randperm(rows.numel(), generator=generator).to(rows.device)[:half]]
 
 
-def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: list[Tensor]) -> float:
+def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: Groups, size: int) -> float:
     """The largest distance of the moments of random halves from those of all.
 
     With several training graphs, at least that of one of them from the others.
     """
-    noise = max(whole.distance(moments(rows.index_select(0, chosen))) for chosen in halves)
-    return max(noise, _difference(rows, whole, graphs, noise, halves[0].numel()))
+    means, deviations = (part.to(rows.dtype) for part in RowSums.of(rows, halves).moments())
+    noise = max(whole.distance(Moments(*half)) for half in zip(means, deviations, strict=True))
+    return max(noise, _difference(rows, whole, graphs, noise, size))
 
 
 def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float, nodes: int) -> float:

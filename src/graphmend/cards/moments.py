@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphmend.cards.rows import widened
+from graphmend.cards.rows import BLOCK, widened
+from graphmend.cards.sums import RowSums
 from graphmend.errors import require
 
 __all__ = ["Moments", "moments"]
@@ -50,7 +51,10 @@ class Moments(NamedTuple):
 
 def moments(h: Tensor) -> Moments:
     """The moments of the rows of a representation; ``torch.std_mean`` takes half as long again."""
+    if not h.requires_grad and h.numel() > BLOCK:
+        mean, std = (part[0].to(h.dtype) for part in RowSums.of(h).moments())
+        return Moments(mean, std)
     wide = widened(h)  # squares of half precision overflow
     mean = wide.mean(0)
-    std: Tensor = torch.linalg.vector_norm(wide - mean, dim=0) / h.size(0) ** 0.5  # its gradient is finite at 0
+    std = torch.linalg.vector_norm(wide - mean, dim=0) / h.size(0) ** 0.5  # its gradient is finite at 0
     return Moments(mean.to(h.dtype), std.to(h.dtype))

@@ -21,9 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmend.cards.moments import Moments
 from graphmend.cards.rows import in_blocks, quantiles, widened
+from graphmend.scratch import row_ranges
 
-__all__ = ["Mix", "Prototypes", "find_prototypes"]
+__all__ = ["Mix", "Prototypes", "find_prototypes", "in_units"]
 
 NUMBER = 64
 ROUNDS = 20
@@ -65,32 +67,40 @@ class Prototypes:
     reach: float
 
     @torch.no_grad()
-    def mix(self, standard: Tensor) -> Mix:
-        """How they make up the rows of a representation, given in units of the card's mean and spread."""
-        distance, nearest = _nearest(standard, self.centres)
+    def mix(self, rows: Tensor, unit: Moments | None = None) -> Mix:
+        """How they make up the rows of a representation.
+
+        Args:
+            rows: The rows.
+            unit: The card's mean and spread; without them, the rows are in units of these already.
+        """
+        distance, nearest = _nearest(rows, self.centres, unit)
         outside = float((distance > self.reach).double().mean())
         if self.centres.size(0) < FEWEST_CENTRES:
             return Mix(0.0, outside)
         centres = widened(self.centres)
-        shares = torch.bincount(nearest, minlength=centres.size(0)).to(centres.dtype) / standard.size(0)
-        mean = standard.mean(0).to(centres.dtype)
+        shares = torch.bincount(nearest, minlength=centres.size(0)).to(centres.dtype) / rows.size(0)
+        mean = _mean(rows, unit).to(centres.dtype)
         unexplained = torch.linalg.vector_norm(mean - shares @ centres) / mean.norm().clamp(min=_TINY)
         return Mix(float(unexplained.clamp(0, 1)), outside)
 
 
 @torch.no_grad()
-def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int) -> Prototypes:
+def find_prototypes(
+    standard: Tensor, order: Tensor, held_out: Tensor, seed: int, unit: Moments | None = None
+) -> Prototypes:
     """The kinds of nodes of a training graph.
 
     Args:
-        standard: The rows of a representation in units of their mean and spread.
+        standard: The rows of a representation in units of their mean and spread, or as they are if these are given.
         order: The nodes in an order that does not depend on their numbering; the first few thousand are grouped.
         held_out: Which nodes the model was not trained on.
         seed: Seed of the grouping.
+        unit: The mean and spread.
     """
     from scipy.cluster.vq import kmeans2  # scipy.cluster changes the filters of warnings when it is imported
 
-    rows = standard[order[:MOST_ROWS]].double().mul(STEPS).round().div(STEPS).cpu().numpy()
+    rows = in_units(standard[order[:MOST_ROWS]], unit).double().mul(STEPS).round().div(STEPS).cpu().numpy()
     generator = np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a group that stays empty is no reason to worry anybody
@@ -101,12 +111,25 @@ def find_prototypes(standard: Tensor, order: Tensor, held_out: Tensor, seed: int
     found = found[sizes >= min(FEWEST, sizes.max())]  # the centre of a single row would be that row
     # half precision is enough and keeps cards of wide models small
     centres = torch.from_numpy(found).clamp(-6e4, 6e4).half().to(standard)
-    distance, _ = _nearest(standard[held_out] if int(held_out.sum()) >= FEWEST_HELD_OUT else standard, centres)
+    distance, _ = _nearest(standard, centres, unit, held_out if int(held_out.sum()) >= FEWEST_HELD_OUT else None)
     return Prototypes(centres, float(quantiles(distance.unsqueeze(1), (HELD_OUT,))[0]))
 
 
-def _nearest(standard: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The distance of each row from the nearest centre, and which one that is."""
-    centres = widened(centres)
-    found = [torch.cdist(widened(block), centres).min(1) for block in in_blocks(standard, centres.size(0))]
+def in_units(rows: Tensor, unit: Moments | None) -> Tensor:
+    """Rows in units of a mean and a spread."""
+    return rows if unit is None else (rows - unit.mean) / unit.unit
+
+
+def _mean(rows: Tensor, unit: Moments | None) -> Tensor:
+    blocks = [rows[at] for at in row_ranges(*rows.shape)]
+    total = torch.stack([in_units(block, unit).sum(0, dtype=torch.float64) for block in blocks]).sum(0)
+    return total / rows.size(0)
+
+
+def _nearest(rows: Tensor, centres: Tensor, unit: Moments | None, only: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The distance of each row, or of some of them, from the nearest centre, and which one that is."""
+    centres, blocks = widened(centres), in_blocks(rows, centres.size(0))
+    masks = [None] * len(blocks) if only is None else torch.split(only, blocks[0].size(0))
+    chosen = (block if mask is None else block[mask] for block, mask in zip(blocks, masks, strict=True))
+    found = [torch.cdist(widened(in_units(block, unit)), centres).min(1) for block in chosen]
     return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])

@@ -8,15 +8,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from graphmend.engine.tuning import CACHED_NUMBERS
+from graphmend.scratch import large_empty, row_ranges
+
 __all__ = [
     "BLOCK",
     "EMPTY_ROW",
     "ROW_STATISTICS",
     "in_blocks",
+    "one_hot",
     "projected",
     "quantiles",
     "row_statistics",
     "set_apart",
+    "times",
     "usual",
     "widened",
 ]
@@ -34,13 +39,14 @@ EMPTY_ROW = math.log(_TINY)  # the log norm of a row without any entry
 
 
 def in_blocks(x: Tensor, made: int = 1) -> list[Tensor]:
-    """The rows of ``x``, some at a time.
+    """The rows of ``x``, some at a time: what is made of them stays in the cache of a CPU core.
 
     Args:
         x: The rows.
         made: How many numbers are made of each row, if that is more than it has.
     """
-    return list(torch.split(x, max(1, BLOCK // max(1, x.size(1), made))))
+    numbers = CACHED_NUMBERS if x.device.type == "cpu" else BLOCK
+    return list(torch.split(x, max(1, numbers // max(1, x.size(1), made))))
 
 
 def widened(x: Tensor) -> Tensor:
@@ -76,8 +82,22 @@ def projected(x: Tensor) -> Tensor:
         return x
     generator = torch.Generator().manual_seed(0)
     projection = torch.randn(x.size(1), PROJECTED, generator=generator) / PROJECTED**0.5
-    narrow: Tensor = x @ projection.to(x)
-    return narrow
+    return times(x, projection.to(x))
+
+
+def one_hot(numbers: Tensor, width: int, like: Tensor) -> Tensor:
+    """A row for each number, 1 at its place and else 0."""
+    return large_empty((numbers.numel(), width), like).zero_().scatter_(1, numbers.unsqueeze(1), 1.0)
+
+
+def times(x: Tensor, weight: Tensor) -> Tensor:
+    """``x @ weight``, of many rows some at a time."""
+    if x.numel() <= BLOCK:
+        return x @ weight
+    out = large_empty((x.size(0), weight.size(1)), x)
+    for rows in row_ranges(x.size(0), x.size(1)):
+        torch.mm(x[rows], weight, out=out[rows])
+    return out
 
 
 def quantiles(values: Tensor, levels: Sequence[float]) -> Tensor:

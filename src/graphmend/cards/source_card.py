@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.cards.moments import Moments
-from graphmend.cards.prototypes import Mix, Prototypes
-from graphmend.cards.rows import widened
+from graphmend.cards.prototypes import Mix, Prototypes, in_units
+from graphmend.cards.rows import in_blocks, widened
 from graphmend.errors import GraphMendError, as_float, listed, require
 from graphmend.files.digest import model_digest
 from graphmend.files.files import first_line, read_header, read_safetensors, write_safetensors
@@ -95,6 +95,18 @@ class SourceCard:
         task: What the model's rows are. Where nodes have no predicted classes, the kinds of nodes in the embedding
             stand in for them in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
         moves: Of numbers, by how much each has to move to count as changed.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> graphmend.card(model, data).save("wine.card.safetensors")
+        >>> card = graphmend.SourceCard.load("wine.card.safetensors")
+        >>> card.nodes, tuple(card.pairs.shape)
+        (178, (3, 3))
+        >>> print(card.markdown("wine.card.safetensors").splitlines()[0])
+        ## Source card
     """
 
     column_mean: Tensor
@@ -169,11 +181,11 @@ class SourceCard:
 
     def first_mix(self, first: Tensor) -> Mix:
         """How the kinds of nodes that the model has seen make up a graph, from its first layer there."""
-        return Prototypes(self.first_centres, self.first_reach).mix((first - self.first_mean) / self.first.unit)
+        return Prototypes(self.first_centres, self.first_reach).mix(first, self.first)
 
     def z_mix(self, z: Tensor) -> Mix:
         """The same from its embedding."""
-        return Prototypes(self.z_centres, self.z_reach).mix((z - self.z_mean) / self.z.unit)
+        return Prototypes(self.z_centres, self.z_reach).mix(z, self.z)
 
     @property
     def homophily(self) -> float:
@@ -187,7 +199,7 @@ class SourceCard:
             z.size(1) == units,
             f"the embedding has {z.size(1)} units, but {units} on the source card; name the module it was made with",
         )
-        return nearest_centroid((z - self.z_mean) / self.z.unit, self.centroids)
+        return nearest_centroid(z, self.centroids, self.z)
 
     def relative_density(self, data: Data) -> float:
         """Edges per node of a graph, relative to the training graph."""
@@ -416,8 +428,15 @@ class SourceCard:
         return wrong + [name for name in tensors if name.endswith("_std") and tensors[name].min() < 0]
 
 
-def nearest_centroid(standard: Tensor, centroids: Tensor) -> Tensor:
-    """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not NaN."""
-    is_missing = centroids.isnan().all(1)
-    distance = torch.cdist(widened(standard), widened(centroids.nan_to_num(nan=0.0)))
-    return distance.masked_fill(is_missing, torch.inf).argmin(1)
+def nearest_centroid(rows: Tensor, centroids: Tensor, unit: Moments | None = None) -> Tensor:
+    """The nearest centroid of each row, among the classes that were predicted at all, whose centroids are not NaN.
+
+    Args:
+        rows: The rows.
+        centroids: Of each class.
+        unit: The mean and spread in whose units the centroids are; the rows are in them already without these.
+    """
+    is_missing, known = centroids.isnan().all(1), widened(centroids.nan_to_num(nan=0.0))
+    blocks = in_blocks(rows, known.size(0))
+    distances = (torch.cdist(widened(in_units(block, unit)), known) for block in blocks)
+    return torch.cat([distance.masked_fill_(is_missing, torch.inf).argmin(1) for distance in distances])

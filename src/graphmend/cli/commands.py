@@ -8,6 +8,7 @@ import typer
 
 from graphmend.cli.card import card
 from graphmend.cli.common import TakesRay
+from graphmend.cli.explain import explain
 from graphmend.cli.info import info
 from graphmend.cli.lab import lab
 from graphmend.cli.list import list_
@@ -27,7 +28,7 @@ app = typer.Typer(
 app.command()(lab("cli.demo").demo)
 app.command(cls=TakesRay)(WithSettings(mend))
 app.command(cls=TakesRay)(card)
-for command in (apply, revert, watch, lab("cli.train").train, info, pack):
+for command in (apply, revert, explain, watch, lab("cli.train").train, info, pack):
     app.command()(command)
 app.command("list")(list_)
 app.add_typer(lab("cli.data").data_app, name="data")

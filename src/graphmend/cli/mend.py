@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from graphmend.cli.common import (
+    GATE,
     Device,
     Factory,
     Jobs,
@@ -25,9 +26,6 @@ from graphmend.cli.common import (
     reported,
 )
 from graphmend.cli.console import log_to_stderr
-
-GATE = "gate"
-"""The adapter that chooses among the others."""
 
 
 def _option(panel: str | None, text: str, *flags: str, **more: Any) -> Any:
@@ -72,6 +70,14 @@ def mend(
     verbose: Verbose = 0,
     jobs: Jobs = None,
     ray: RayAddress = None,
+    report: Annotated[
+        bool,
+        _option(
+            None,
+            "Write a page NAME.html about each graph, too, and index.html about several; needs graphmend[report].",
+            "--report",
+        ),
+    ] = False,
     card: Annotated[
         Path | None,
         _option(
@@ -150,7 +156,8 @@ def mend(
     ```
 
     For each graph NAME these files are written: NAME.npz (the mended graph), NAME.predictions.npz,
-    NAME.patch.safetensors (the change; 'graphmend revert' takes it back) and NAME.json (the verdict and all settings).
+    NAME.patch.safetensors (the change; 'graphmend revert' takes it back, 'graphmend explain' says what it did to a
+    node) and NAME.json (the verdict and all settings).
     Graphs that were already mended with the same settings and the same card are skipped. If a graph has labels y and a
     test_mask, the scores on those nodes before and after are reported.
     """
@@ -184,6 +191,7 @@ def mend(
             sources=source or [],
             no_card=no_card,
             verdict_only=verdict_only,
+            report=report,
             questions=questions,
             labels=labels,
             json=json_,

@@ -13,8 +13,9 @@ from torch_geometric.data import HeteroData
 
 from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.cli.card_files import card_beside
+from graphmend.cli.common import GATE
 from graphmend.cli.console import PlainConsole
-from graphmend.cli.mend import GATE
+from graphmend.cli.mend_pages import write_index_of
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import for_model
 from graphmend.errors import GraphMendError, listed, require
@@ -41,6 +42,8 @@ def mend_hetero_files(request: Request, net: nn.Module, adapter: Adapter, device
     _check_options(request)
     card, origin = _card(request, net, device)
     reports = [_mended(path, request, net, adapter, card, origin, device) for path in request.graphs]
+    if request.report and request.out is not None:
+        write_index_of(request.out, list(zip(request.graphs, reports, strict=True)))
     if request.json:
         typer.echo(json.dumps(reports))
     elif request.verdict_only:
@@ -118,5 +121,7 @@ def _mended(
             arrays["prediction"] = result.predictions.cpu().numpy()
         write_arrays(predicted, arrays)
         result.patch.save(patch)
+        if request.report:
+            result.report(request.out / f"{path.stem}.html", title=path.name)
         write_text(report_file, json.dumps(report, indent=2) + "\n")
     return report

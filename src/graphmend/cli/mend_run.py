@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from contextlib import chdir, closing, nullcontext
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ import typer
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.adapters import ADAPTERS, Adapter
+from graphmend.adapters import ADAPTERS
 from graphmend.adapters.case import Needs, prepare
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
-from graphmend.cli.common import check_no_clash, workers_of
+from graphmend.cli.common import GATE, check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal, show_log
-from graphmend.cli.mend import GATE
+from graphmend.cli.mend_adapter import adapter_with
 from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
     answers_digest,
@@ -33,10 +33,11 @@ from graphmend.cli.mend_inputs import (
     scores_of,
     settle,
 )
+from graphmend.cli.mend_pages import Facts, check_pages, facts_for, write_index_of, write_page_of
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.cli.settings import LOSS, settings, values_for
-from graphmend.errors import GraphMendError, choose, require
+from graphmend.errors import GraphMendError, require
 from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
 from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
 from graphmend.files.graph_files import save_graph
@@ -50,8 +51,6 @@ from graphmend.progress import track
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.shards.folder import read_graph
-from graphmend.surrogates import Supervised, Surrogate, surrogate_class
-from graphmend.transforms import view_of
 from graphmend.version import __version__
 from graphmend.workers.folders import in_folder
 from graphmend.workers.local import Lost, Workers
@@ -86,6 +85,7 @@ class Request:
     sources: list[Path]
     no_card: bool
     verdict_only: bool
+    report: bool
     questions: int
     labels: Path | None
     json: bool
@@ -163,6 +163,7 @@ class Mending:
         settings: Its settings.
         call: Seed, mode and progress.
         card: The source card.
+        pages: Whether a page about each graph is written.
         questions: How many nodes to ask about at most.
         answers: Known labels, by node.
         labels: The file that they are from.
@@ -176,6 +177,7 @@ class Mending:
     settings: dict[str, Any]
     call: dict[str, Any]
     card: Card
+    pages: bool
     questions: int
     answers: dict[int, int] | None
     labels: Path | None
@@ -193,11 +195,12 @@ class Mending:
             result = settle(result, self.answers, self.labels)
         nodes = result.questions(self.questions).tolist() if self.questions else None
         more: Report = {"questions": nodes, "card": self.card.summary()}
+        facts = facts_for(job.path, result, job.data, job.tested) if self.pages else None  # in the model's own type
         if (job.data.x.dtype, job.data.x.device) != (job.original.x.dtype, job.original.x.device):
             result = result.rebase(job.original, cast=job.data, before=vars(job).get("fingerprint"))
         if folder is None:
             return job.path, {"graph": job.path.name, **result.summary(), **more}
-        return job.path, _written(job, result, {**more, "provenance": provenance(self.device)}, folder)
+        return job.path, _written(job, result, {**more, "provenance": provenance(self.device)}, folder, facts)
 
 
 def _without_model(fields: dict[str, Any]) -> Mending:
@@ -211,15 +214,18 @@ def _read_once(files: ModelFiles, device: torch.device) -> nn.Module:
         return load_any_model(files.model, factory=files.factory, weights=files.weights).to(device)
 
 
-def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> dict[str, Any]:
-    """The report of a mended graph; graph, predictions and patch are written first, the report last."""
-    graph, predicted, patch, report_file = results_of(job.path, out)
+def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path, facts: Facts | None) -> dict[str, Any]:
+    """The report of a mended graph; graph, predictions, patch and page are written first, the report last."""
+    *parts, report_file = results_of(job.path, out, facts is not None)
+    graph, predicted, patch, *pages = parts
     save_graph(graph, result.data)
     arrays = {"logits": result.logits.cpu().numpy()}
     if result.task.predicts:
         arrays["prediction"] = result.predictions.cpu().numpy()
     write_arrays(predicted, arrays)
     result.patch.save(patch)
+    for page in pages:
+        write_page_of(page, facts)
     report = {
         "fingerprint": result.patch.before,
         **job.record,
@@ -230,34 +236,9 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path) -> d
     }
     if job.tested is not None:
         report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
-    report = sealed(report, (graph, predicted, patch))
+    report = sealed(report, parts)
     write_text(report_file, json.dumps(report, indent=2) + "\n")
     return report
-
-
-def adapter_with(name: str, values: dict[str, Any], arrays: dict[str, Tensor]) -> Adapter:
-    """An adapter with its settings.
-
-    Args:
-        name: The adapter.
-        values: The values of all its settings.
-        arrays: What the arrays hold that some of them name; without them, the adapter is for no graph.
-    """
-    given = {
-        setting.name: arrays.get(setting.name) if setting.kind == "array" else values[setting.name]
-        for setting in settings()[name]
-        if setting not in LOSS and values[setting.name] is not None
-    }
-    if any(values.get(setting.name, setting.default) != setting.default for setting in LOSS):
-        given["surrogate"] = _surrogate(values, arrays.get("label_mask"))
-    return choose("adapter", name, ADAPTERS)(**given)
-
-
-def _surrogate(values: dict[str, Any], labelled: Tensor | None) -> Surrogate:
-    kind: Any = surrogate_class(values["surrogate"])
-    takes_view = is_dataclass(kind) and "view" in (own.name for own in fields(kind))
-    loss: Surrogate = kind(view_of(values["view"])) if takes_view else kind()
-    return loss if labelled is None else Supervised(labelled) + float(values["surrogate_weight"]) * loss
 
 
 def run_mend(request: Request) -> None:
@@ -324,6 +305,7 @@ def _run(
             "progress": shown and len(left) == 1,
         },
         card=card,
+        pages=request.report,
         questions=request.questions,
         answers=answers,
         labels=request.labels,
@@ -337,6 +319,8 @@ def _run(
             with on_cluster(job.data, cluster, shown) as graph:
                 _, reports[job.path] = mending(replace(job, data=graph), request.out)
         job.report = reports[job.path]
+    if request.report and request.out is not None:
+        write_index_of(request.out, [(job.path, job.report) for job in jobs if job.report is not None])
     _print(request, [job.report for job in jobs if job.report is not None], card)
 
 
@@ -359,9 +343,10 @@ def _mended(
     return reports
 
 
-def results_of(graph: Path, out: Path) -> list[Path]:
-    """The files that mending a graph writes into a folder, in the order of :data:`PARTS`."""
-    return [out / f"{graph.stem}{part}" for part in PARTS]
+def results_of(graph: Path, out: Path, pages: bool = False) -> list[Path]:
+    """The files that mending a graph writes into a folder, in the order of :data:`PARTS`, a page before the last."""
+    *parts, report = [out / f"{graph.stem}{part}" for part in PARTS]
+    return [*parts, *([out / f"{graph.stem}.html"] if pages else []), report]
 
 
 def _digest_of(net: nn.Module, factory: str | None) -> str:
@@ -388,12 +373,15 @@ def _check_request(request: Request) -> None:
         one, f"--labels {request.labels} is about one graph, but there are {len(request.graphs)}; mend one at a time"
     )
     if request.verdict_only:
+        require(not request.report, "--report writes a page, and --verdict-only writes nothing; drop one")
         return
     if request.out is None:
         raise GraphMendError("there is no place for the results; give --out, or --verdict-only to write nothing")
     beside = None if request.checkpoint is None else card_beside(request.checkpoint)
     read = [request.model, request.weights, request.card, beside, request.labels, *request.graphs, *request.sources]
-    targets = [target for path in request.graphs for target in results_of(path, request.out)]
+    targets = [target for path in request.graphs for target in results_of(path, request.out, request.report)]
+    if request.report:
+        targets += check_pages(request.out, len(request.graphs))
     check_no_clash(targets, [path for path in read if path is not None])
     check_folder(request.out)
     for target in targets:
@@ -429,7 +417,7 @@ def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[st
     others = {name: value for name, value in original.to_dict().items() if torch.is_tensor(value) and name not in graph}
     record = {"graph": path.name, "arrays": fingerprint(others), **same}
     job = Job(path, original, data, limits_of(original, request.limits, path), record)
-    job.report = None if request.out is None else _done(job, results_of(path, request.out))
+    job.report = None if request.out is None else _done(job, results_of(path, request.out, request.report))
     return job
 
 

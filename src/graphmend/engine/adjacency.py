@@ -62,6 +62,13 @@ class Adjacency:
         adjacency._keep_for(edge_index)
         return adjacency
 
+    @staticmethod
+    def known(edge_index: Tensor) -> Adjacency | None:
+        """The adjacency of ``edge_index``, if it has been built."""
+        entry = _CACHE.get(id(edge_index))
+        is_same = entry is not None and entry[0]() is edge_index and entry[1] == edge_index._version
+        return entry[2] if entry is not None and is_same else None
+
     def _keep_for(self, edge_index: Tensor) -> None:
         key, cache = id(edge_index), _CACHE  # the lambda may run when the process ends and modules are empty
         cache[key] = (weakref.ref(edge_index, lambda _: cache.pop(key, None)), edge_index._version, self)

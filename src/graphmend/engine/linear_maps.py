@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from graphmend.engine.cache import cached
 from graphmend.engine.tuning import MAX_KEPT_MAPS
+from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = ["LinearMaps", "RowGradient"]
 
@@ -100,7 +101,7 @@ class LinearMaps:
         entry = self._maps.get(key)
         if entry is None or entry.out._version != entry.version:
             with torch.no_grad():
-                out = func(self.x, *weights)
+                out = _product(func, self.x, *weights)
             is_lasting = cast is None and all(type(w) is nn.Parameter for w in weights)
             entry = self._maps[key] = _Map(out, out._version, func, weights, is_lasting)
         if torch.is_grad_enabled() and self.x.requires_grad:
@@ -144,3 +145,14 @@ class LinearMaps:
     def clear(self) -> None:
         """Forget all products: the features have changed."""
         self._maps.clear()
+
+
+def _product(func: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``func(x, weight, bias)``; of many rows some at a time."""
+    more = () if bias is None else (bias,)
+    if x.numel() <= ROWS or x.device.type != "cpu" or x.dtype != weight.dtype:
+        return func(x, weight, *more)
+    out = large_empty((x.size(0), weight.size(0 if func is F.linear else 1)), x)
+    for rows in row_ranges(x.size(0), x.size(1)):
+        out[rows] = func(x[rows], weight, *more)
+    return out

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures, as_tensor
+from graphmend.scratch import large_empty
 
-__all__ = ["Leaves", "changed_features", "parts_of"]
+__all__ = ["Leaves", "changed_features", "leaves_of", "parts_of", "some_rows"]
 
 
 class _LowRankMaps(LinearMaps):
@@ -33,7 +34,8 @@ class _LowRankMaps(LinearMaps):
         if self._whole is None:
             self._whole = self.base.x
             if self.left is not None and self.right is not None:
-                self._whole = torch.addmm(self.base.x, self.left, self.right)
+                out = large_empty(tuple(self.base.x.shape), self.base.x)
+                self._whole = torch.addmm(self.base.x, self.left, self.right, out=out)
         return self._whole
 
     @x.setter
@@ -56,7 +58,7 @@ class _LowRankMaps(LinearMaps):
         if self.left is None or self.right is None:
             return known
         first = weights[0].t() if func is F.linear else weights[0]
-        return torch.addmm(known, self.left, self.right @ first)
+        return torch.addmm(known, self.left, self.right @ first, out=large_empty(tuple(known.shape), known))
 
 
 class Leaves(_LowRankMaps):
@@ -90,6 +92,43 @@ class Leaves(_LowRankMaps):
     def weights(self) -> Tensor:
         """The weights of all products, one below the other, ``(widths, columns)``."""
         return torch.cat([self.like[:0], *(back for _, back in self._leaves.values())])
+
+
+class _SomeRows(LinearMaps):
+    """Some rows of the products that are variables."""
+
+    def __init__(self, leaves: Leaves, rows: Tensor) -> None:
+        self.leaves, self.rows = leaves, rows
+        super().__init__(leaves.like[rows])
+
+    @property
+    def x(self) -> Tensor:
+        """The features, written out, which the leaves notice."""
+        return self.leaves.x[self.rows]
+
+    @x.setter
+    def x(self, value: Tensor) -> None:
+        self._like = value
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the same shape, type and device."""
+        return self._like
+
+    def product(self, func: Callable[..., Tensor], *weights: Tensor) -> Tensor:
+        """The rows of the product."""
+        return self.leaves.product(func, *weights)[self.rows]
+
+
+def leaves_of(x: Tensor) -> Leaves | None:
+    """The variables that features stand for, if a gradient for them is wanted."""
+    maps = x.maps if isinstance(x, SharedFeatures) else None
+    return maps if isinstance(maps, Leaves) and torch.is_grad_enabled() else None
+
+
+def some_rows(leaves: Leaves, rows: Tensor) -> SharedFeatures:
+    """Some rows of features that stand for variables, for a model to run on."""
+    return SharedFeatures.of(_SomeRows(leaves, rows))
 
 
 def changed_features(base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> SharedFeatures:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from graphmend.engine.tuning import GIVE_BACK_BELOW, LARGE_BLOCK
 from graphmend.errors import require
+from graphmend.scratch import is_active, large_empty
 
 __all__ = [
     "available_memory",
@@ -134,6 +135,8 @@ def empty_like(x: Tensor) -> Tensor:
 
     Getting the pages of a large tensor takes as long as several operations on it; huge pages are 512 times fewer.
     """
+    if is_active():
+        return large_empty(tuple(x.shape), x)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     libc, size = _glibc() if x.device.type == "cpu" else None, out.numel() * out.element_size()
     if libc is not None and size >= _HUGE_PAGE and _may_choose_huge_pages():

@@ -112,7 +112,7 @@ class Adam:
 
     def __init__(self, p: Tensor, lr: float) -> None:
         self.p, self.lr = p, lr
-        self.mean, self.square = torch.zeros_like(p), torch.zeros_like(p)
+        self.mean, self.square = empty_like(p).zero_(), empty_like(p).zero_()
         self.steps = torch.zeros((), device=p.device)
 
     def __call__(self, grad: Tensor) -> None:

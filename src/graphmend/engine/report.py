@@ -11,7 +11,22 @@ __all__ = ["Abilities", "Measured", "NoEdgeGradient", "Report", "Stopped"]
 
 
 class Stopped(Exception):
-    """The loss cannot be followed any further; the message says why."""
+    """The loss cannot be followed any further; the message says why.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.adapters import Stopped
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> class Careful:
+        ...     # Does nothing to a graph without an edge weight.
+        ...     def propose(self, case):
+        ...         raise Stopped("the edges have no weights")
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> result = graphmend.mend(model, data, Careful())
+        >>> result.reason, result.patch.is_empty
+        ('the edges have no weights', True)
+    """
 
 
 class NoEdgeGradient(Stopped):

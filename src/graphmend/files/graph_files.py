@@ -57,6 +57,8 @@ def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
         missing_allowed: Whether features may be missing (NaN); :func:`~graphmend.mend` fills them.
 
     Example:
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import load_graph, save_graph
         >>> import tempfile, torch
         >>> graph = Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), name="a path")
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,6 +108,14 @@ def save_graph(path: str | Path, data: Data) -> None:
     Args:
         path: A file that ends in ``.npz``, ``.pt`` or ``.pth``.
         data: The graph.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> data = embedded("wine").test[0]
+        >>> graphmend.save_graph("wine.npz", data)
+        >>> graphmend.load_graph("wine.npz").num_nodes
+        178
     """
     path, given = path_of(path), type(data).__name__
     require(isinstance(data, (Data, HeteroData)), f"the graph must be a torch_geometric.data.Data (got {given})")

@@ -10,10 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["edge_keys", "mixed", "node_keys", "row_keys", "typical_size"]
+__all__ = ["EDGES", "edge_keys", "lowest_edges", "mixed", "node_keys", "row_keys", "typical_size"]
 
 STEPS = 2**20  # of the size of a typical row, by which rows are told apart
 ROUNDS = 2  # how far, in hops, a node's key looks
+EDGES = 4_000_000  # at a time
 _BLOCK = 250_000  # numbers at a time, few enough to stay in the cache
 _FACTORS = (-7046029254386353131, -4417276706812531889, -8796714831421723037)  # odd, their bits look random
 
@@ -50,11 +51,11 @@ def _in_steps(x: Tensor, unit: Tensor) -> Tensor:
 def node_keys(x: Tensor, edge_index: Tensor, unit: Tensor | None = None) -> Tensor:
     """A number for each node that its row and those around it decide (Weisfeiler and Leman's colours)."""
     keys = row_keys(x, unit)
-    source, target = edge_index
     for _ in range(ROUNDS):
-        around = torch.zeros_like(keys)
-        around.index_add_(0, target, mixed(keys * _FACTORS[0]).index_select(0, source))
-        around.index_add_(0, source, mixed(keys * _FACTORS[1]).index_select(0, target))
+        around, forth, back = torch.zeros_like(keys), mixed(keys * _FACTORS[0]), mixed(keys * _FACTORS[1])
+        for source, target in zip(*(torch.split(end, EDGES) for end in edge_index), strict=True):
+            around.index_add_(0, target, forth.index_select(0, source))
+            around.index_add_(0, source, back.index_select(0, target))
         keys = mixed(keys * _FACTORS[2] + around)
     return keys
 
@@ -63,6 +64,18 @@ def edge_keys(keys: Tensor, edge_index: Tensor) -> Tensor:
     """A number for each edge from the keys of its ends, the same in both directions."""
     source, target = (keys.index_select(0, end) for end in edge_index)
     return mixed(source + target)
+
+
+def lowest_edges(keys: Tensor, edge_index: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The so many lowest :func:`edge_keys`, ascending, and the positions of their edges; some edges at a time."""
+    values, places = keys.new_empty(0), keys.new_empty(0)
+    for block in range(0, edge_index.size(1), EDGES):
+        found = edge_keys(keys, edge_index[:, block : block + EDGES])
+        lowest = found.topk(min(number, found.numel()), largest=False, sorted=True)
+        values, places = torch.cat([values, lowest.values]), torch.cat([places, lowest.indices + block])
+        best = values.topk(min(number, values.numel()), largest=False, sorted=True)
+        values, places = best.values, places[best.indices]
+    return values, places
 
 
 def mixed(keys: Tensor) -> Tensor:

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.errors import require
-from graphmend.graph.canonical import edge_keys
+from graphmend.graph.canonical import EDGES
 from graphmend.graph.edge_lists import edge_sequences, lengthened, may_be_edge_level, regroup, selected
+from graphmend.graph.edge_passes import lowest_of
+from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = [
     "attributes_of_added",
@@ -88,7 +90,10 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
     keep[removed.to(data.x.device)] = False
     out, more, attributes = copy.copy(data), added["edge_index"].size(0), edge_attributes(data)
     for name, value in attributes.items():
-        set_edge_attribute(out, name, torch.cat([value[keep], added[name].to(value.device)]))
+        if name == "edge_index":
+            out.edge_index = _chosen_edges(data.edge_index, keep, added[name].t())
+        else:
+            out[name] = _chosen_rows(value, keep, added[name])
     for name, (sequence, bounds) in edge_sequences(data).items():
         kept = selected(sequence, keep.cpu().numpy(), bounds)
         out[name] = lengthened(name, kept, more) if bounds is None else kept
@@ -99,13 +104,45 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
 def without_edges(data: Data, keep: Tensor) -> Data:
     """A copy of ``data`` with only the edges in ``keep``."""
     out, names = copy.copy(data), edge_attribute_names(data)
-    out.edge_index = data.edge_index[:, keep]
+    out.edge_index = _chosen_edges(data.edge_index, keep)
     for name in names:
-        out[name] = data[name][keep]
+        out[name] = _chosen_rows(data[name], keep)
     for name, (sequence, bounds) in edge_sequences(data).items():
         out[name] = selected(sequence, keep.cpu().numpy(), bounds)
     regroup(out, ["edge_index", *names])
     return out
+
+
+def _chosen_edges(edge_index: Tensor, keep: Tensor, more: Tensor | None = None) -> Tensor:
+    """The chosen columns, and some more at the end; of many, some at a time."""
+    if edge_index.numel() <= ROWS:
+        kept = edge_index[:, keep]
+        return kept if more is None else torch.cat([kept, more.to(kept.device)], dim=1)
+    number = int(keep.sum()) + (0 if more is None else more.size(1))
+    out = large_empty((2, number), edge_index)
+    for end, (rows, source) in enumerate(zip(out, edge_index, strict=True)):
+        _fill(rows, source, keep, None if more is None else more[end])
+    return out
+
+
+def _chosen_rows(value: Tensor, keep: Tensor, more: Tensor | None = None) -> Tensor:
+    """The same of rows."""
+    if value.numel() <= ROWS:
+        return value[keep] if more is None else torch.cat([value[keep], more.to(value.device)])
+    number = int(keep.sum()) + (0 if more is None else more.size(0))
+    out = large_empty((number, *value.shape[1:]), value)
+    _fill(out, value, keep, more)
+    return out
+
+
+def _fill(out: Tensor, value: Tensor, keep: Tensor, more: Tensor | None) -> None:
+    start = 0
+    for rows in row_ranges(value.size(0), value[:1].numel()):
+        kept = value[rows][keep[rows]]
+        out[start : start + kept.size(0)] = kept
+        start += kept.size(0)
+    if more is not None:
+        out[start:] = more.to(out.device)
 
 
 def with_more_edges(data: Data, edge_index: Tensor) -> Data:
@@ -138,13 +175,12 @@ def sample(data: Data, keys: Tensor) -> Data:
     """
     if data.edge_index.size(1) <= SAMPLE_EDGES:
         return canonical(data, keys)
-    of_edges = edge_keys(keys, data.edge_index)
-    lowest = of_edges.topk(min(2 * SAMPLE_EDGES, of_edges.numel()), largest=False)
-    last = torch.unique(lowest.values)[:SAMPLE_EDGES][-1]  # both directions of an edge have one key
+    lowest, places = lowest_of(data, keys, 2 * SAMPLE_EDGES)
+    last = torch.unique(lowest)[:SAMPLE_EDGES][-1]  # both directions of an edge have one key
     nodes = torch.zeros(data.x.size(0), dtype=torch.bool, device=data.edge_index.device)
-    nodes[data.edge_index[:, lowest.indices[lowest.values <= last]].reshape(-1)] = True
-    source, target = data.edge_index
-    loops = source[source == target]
+    nodes[data.edge_index[:, places[lowest <= last]].reshape(-1)] = True
+    ends = zip(*(torch.split(end, EDGES) for end in data.edge_index), strict=True)
+    loops = torch.cat([source[source == target] for source, target in ends])
     if loops.numel():  # a self-loop, if there are any
         nodes[loops[keys[loops].argmin()]] = True
     return canonical(data, keys, nodes)

@@ -41,6 +41,16 @@ class Limits:
         non_negative: Columns that never go below 0.
 
     Entries that already lie outside the range in the given graph are moved to its edge once they may change.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> limits = graphmend.Limits(frozen_nodes=torch.arange(178) < 100, minimum=-3.0, maximum=3.0)
+        >>> result = graphmend.mend(model, data, graphmend.GTrans(steps=3), limits=limits)
+        >>> torch.equal(result.data.x[:100], data.x[:100]), bool(result.data.x[100:].abs().max() <= 3)
+        (True, True)
     """
 
     frozen_nodes: Tensor | None = None

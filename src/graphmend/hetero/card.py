@@ -45,6 +45,29 @@ class HeteroCard:
         cards: The source cards, by node type. On that of another type than the predicted one, predictions are means
             around its nodes.
         output: Which part of what the model returns has the scores.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric.nn import HGTConv
+        >>> _ = torch.manual_seed(0)
+        >>> data = HeteroData()
+        >>> data["paper"].x, data["author"].x = torch.randn(60, 4), torch.randn(30, 3)
+        >>> data["author", "writes", "paper"].edge_index = torch.stack([torch.arange(60) % 30, torch.arange(60)])
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.conv = HGTConv({"paper": 4, "author": 3}, 8, data.metadata())
+        ...         self.last = torch.nn.Linear(8, 2)
+        ...     def forward(self, x_dict, edge_index_dict):
+        ...         return self.last(self.conv(x_dict, edge_index_dict)["paper"].relu())
+        >>> model = Net()
+        >>> import graphmend
+        >>> from graphmend.hetero import HeteroCard
+        >>> graphmend.card(model, data, task="classes").save("library.card.safetensors")
+        >>> card = HeteroCard.load("library.card.safetensors")
+        >>> card["author"].nodes
+        30
     """
 
     node_type: str
@@ -173,6 +196,9 @@ def hetero_card(
     The task is that of the predicted type; rows of the others, means of what is predicted around them, are of the same.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from graphmend.hetero import hetero_card
         >>> from torch_geometric.nn import HGTConv
         >>> data = HeteroData()
         >>> data["paper"].x, data["author"].x = torch.rand(20, 4), torch.rand(10, 3)
@@ -184,7 +210,7 @@ def hetero_card(
         ...         self.lin = torch.nn.Linear(8, 2)
         ...     def forward(self, x_dict, edge_index_dict):
         ...         return self.lin(self.conv(x_dict, edge_index_dict)["paper"].relu())
-        >>> hetero_card(Net(), data).node_type
+        >>> hetero_card(Net(), data, task="classes").node_type
         'paper'
     """
     graphs = [train_data] if isinstance(train_data, HeteroData) else list(train_data)
@@ -208,7 +234,17 @@ def hetero_card(
 
 
 def read_any_card(path: str | PathLike[str]) -> SourceCard | HeteroCard:
-    """A source card of either kind of model, as the header of the file says."""
+    """A source card of either kind of model, as the header of the file says.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.hetero import read_any_card
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> graphmend.card(GCN(13, 16, 2, 3), embedded("wine").test[0]).save("any.card.safetensors")
+        >>> type(read_any_card("any.card.safetensors")).__name__
+        'SourceCard'
+    """
     path = Path(path)
     _, metadata = read_safetensors(path)
     return HeteroCard.load(path) if is_of_format(metadata, FORMAT) else SourceCard.load(path)

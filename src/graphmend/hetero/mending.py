@@ -72,6 +72,28 @@ def mend_hetero(
         output: Which part of what the model returns has the scores, or the node type that it predicts, where it returns
             scores by type.
         task: What the rows of the predicted type are, if neither the card nor its labels ``y`` tell.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric.nn import HGTConv
+        >>> _ = torch.manual_seed(0)
+        >>> data = HeteroData()
+        >>> data["paper"].x, data["author"].x = torch.randn(60, 4), torch.randn(30, 3)
+        >>> data["author", "writes", "paper"].edge_index = torch.stack([torch.arange(60) % 30, torch.arange(60)])
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.conv = HGTConv({"paper": 4, "author": 3}, 8, data.metadata())
+        ...         self.last = torch.nn.Linear(8, 2)
+        ...     def forward(self, x_dict, edge_index_dict):
+        ...         return self.last(self.conv(x_dict, edge_index_dict)["paper"].relu())
+        >>> model = Net()
+        >>> from graphmend.hetero import mend_hetero
+        >>> today = data.clone()
+        >>> today["author"].x[:3] *= 100
+        >>> mend_hetero(model, today).patch.nodes["author"].num_rows
+        3
     """
     start = time.perf_counter()
     adapter = Gate() if adapter is None else adapter

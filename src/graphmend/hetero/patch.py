@@ -33,6 +33,32 @@ class HeteroPatch:
     Args:
         nodes: The :class:`~graphmend.Patch` of each node type with features: what changes in its rows.
         edges: That of each edge type: which edges go, with their attributes.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric.nn import HGTConv
+        >>> _ = torch.manual_seed(0)
+        >>> data = HeteroData()
+        >>> data["paper"].x, data["author"].x = torch.randn(60, 4), torch.randn(30, 3)
+        >>> data["author", "writes", "paper"].edge_index = torch.stack([torch.arange(60) % 30, torch.arange(60)])
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.conv = HGTConv({"paper": 4, "author": 3}, 8, data.metadata())
+        ...         self.last = torch.nn.Linear(8, 2)
+        ...     def forward(self, x_dict, edge_index_dict):
+        ...         return self.last(self.conv(x_dict, edge_index_dict)["paper"].relu())
+        >>> model = Net()
+        >>> import graphmend
+        >>> from graphmend.hetero import HeteroPatch
+        >>> today = data.clone()
+        >>> today["author"].x[:3] *= 100
+        >>> result = graphmend.mend(model, today)
+        >>> result.patch.save("library.patch.safetensors")
+        >>> patch = HeteroPatch.load("library.patch.safetensors")
+        >>> torch.equal(patch.revert(result.data)["author"].x, today["author"].x)
+        True
     """
 
     nodes: dict[str, Patch]
@@ -155,12 +181,31 @@ class HeteroPatch:
 
 
 def fingerprint_of_any(data: Data | HeteroData) -> str:
-    """The fingerprint of either kind of graph, which its patches name."""
+    """The fingerprint of either kind of graph, which its patches name.
+
+    Example:
+        >>> from graphmend.hetero import fingerprint_of_any
+        >>> from graphmend.lab.data import embedded
+        >>> data = embedded("wine").test[0]
+        >>> fingerprint_of_any(data) == fingerprint_of_any(data.clone())
+        True
+    """
     return HeteroPatch.make(data, {}, {})[0].before if isinstance(data, HeteroData) else fingerprint_of(data)
 
 
 def read_any_patch(path: str | Path) -> Patch | HeteroPatch:
-    """A patch of either kind of graph, as the header of the file says."""
+    """A patch of either kind of graph, as the header of the file says.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.hetero import read_any_patch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> result = graphmend.mend(GCN(13, 16, 2, 3), embedded("wine").test[0], graphmend.GTrans(steps=2))
+        >>> result.patch.save("any.patch.safetensors")
+        >>> type(read_any_patch("any.patch.safetensors")).__name__
+        'Patch'
+    """
     _, metadata = read_safetensors(path)
     return HeteroPatch.load(path) if is_of_format(metadata, FORMAT) else Patch.load(path)
 

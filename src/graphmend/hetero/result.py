@@ -44,6 +44,31 @@ class HeteroAdaptation:
         verdict: What the gate decided and why, if a gate was asked; evidence begins with the node type.
         filled: The part of the patch that fills missing values (NaN), if there were some.
         task: What the rows of the predicted type are.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric.nn import HGTConv
+        >>> _ = torch.manual_seed(0)
+        >>> data = HeteroData()
+        >>> data["paper"].x, data["author"].x = torch.randn(60, 4), torch.randn(30, 3)
+        >>> data["author", "writes", "paper"].edge_index = torch.stack([torch.arange(60) % 30, torch.arange(60)])
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.conv = HGTConv({"paper": 4, "author": 3}, 8, data.metadata())
+        ...         self.last = torch.nn.Linear(8, 2)
+        ...     def forward(self, x_dict, edge_index_dict):
+        ...         return self.last(self.conv(x_dict, edge_index_dict)["paper"].relu())
+        >>> model = Net()
+        >>> import graphmend
+        >>> from graphmend.hetero import HeteroAdaptation
+        >>> card = graphmend.card(model, data, task="classes")
+        >>> today = data.clone()
+        >>> today["author"].x[:3] *= 100
+        >>> result = graphmend.mend(model, today, card=card)
+        >>> isinstance(result, HeteroAdaptation), result.decision, result.patch.nodes["author"].num_rows
+        (True, 'applied', 3)
     """
 
     model: nn.Module

@@ -21,7 +21,7 @@ from graphmend.errors import UnsupportedLayerError, require
 from graphmend.graph.edits import without_edges
 from graphmend.model.call import Caller
 from graphmend.model.convs.edges import FLOOR, computing_sums_at_once
-from graphmend.model.convs.registry import CONVOLUTIONS, weighted_forward, why_unsupported
+from graphmend.model.convs.registry import CONVOLUTIONS, STREAMED, weighted_forward, why_unsupported
 
 Way = Callable[[nn.Module, Caller, Data, Tensor], Any]
 
@@ -163,6 +163,11 @@ def weight_name(caller: Caller, data: Data) -> str:
 def convolutions(model: nn.Module) -> list[tuple[str, MessagePassing]]:
     """All message passing layers by name."""
     return [(name, module) for name, module in model.named_modules() if isinstance(module, MessagePassing)]
+
+
+def are_streamed(model: nn.Module) -> bool:
+    """Whether all message passing layers of a model can read the edges of a mapped graph from the disk."""
+    return all(type(conv) in STREAMED and not getattr(conv, "dropout", 0) for _, conv in convolutions(model))
 
 
 @contextmanager

@@ -22,17 +22,17 @@ from graphmend.errors import real_number, require, seed_number, switch
 from graphmend.files.files import check_target, digest, path_of
 from graphmend.graph.limits import Limits
 from graphmend.model.call import Output
-from graphmend.monitor.evidence import Bag, Detector, level, theta
-from graphmend.monitor.signs import CENTRED, KINDS, Look, Signs, score
-from graphmend.monitor.state import CENTRE, RECENT, State, Watched, alone, append_line, read_state, write_state
+from graphmend.monitor.betting import capital_of, found_in, likeliest, limit_of, take
+from graphmend.monitor.evidence import Bag, Detector
+from graphmend.monitor.signs import KINDS, Look
+from graphmend.monitor.state import RECENT, State, Watched, alone, append_line, read_state, write_state
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.results import FAILED, Failure, without_locals
 
-__all__ = ["LEARNED", "LOOKED_AT", "WARM_UP", "Alarm", "Entry", "Monitor"]
+__all__ = ["LEARNED", "LOOKED_AT", "Alarm", "Entry", "Monitor"]
 
 _LOG = logging.getLogger(__name__)
 
-WARM_UP = 20  # graphs that a new one is compared with, at least, before anything is bet
 LEARNED, LOOKED_AT = "learned", "looked at"
 
 
@@ -43,11 +43,31 @@ class Alarm:
     Args:
         graph: The graph with which the evidence sufficed, counted from 0.
         name: Its name.
-        kind: The kind of trouble for which there is most evidence, see :data:`~graphmend.monitor.KINDS`.
-        kinds: All kinds for which the evidence suffices, the strongest first.
+        kind: The kind of trouble that explains it best, see :data:`~graphmend.monitor.KINDS`: of those with at least
+            half of the evidence (in logarithms), the one whose score is farthest from the usual ones.
+        kinds: That kind, and all others for which the evidence suffices, the strongest first.
         since: The graph with which it probably began.
         since_name: Its name, where it is still known.
         rate: The probability that a stream that never changes ever raises an alarm, at most.
+
+    Example:
+        >>> import torch
+        >>> import graphmend
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import GCN
+        >>> def day(number, edges=120):
+        ...     rng = torch.Generator().manual_seed(number)
+        ...     x, edge_index = torch.randn(40, 4, generator=rng), torch.randint(40, (2, edges), generator=rng)
+        ...     return Data(x=x, edge_index=edge_index).coalesce()
+        >>> _ = torch.manual_seed(0)
+        >>> model = GCN(4, 8, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, day(0), task="classes")
+        >>> from graphmend.monitor import Alarm, Monitor
+        >>> with Monitor(model, card, "state.json", mends=False) as monitor:
+        ...     for number in range(1, 61):
+        ...         _ = monitor.update(day(number, edges=120 if number < 40 else 300))
+        >>> isinstance(monitor.alarm, Alarm), monitor.alarm.kind
+        (True, 'edges')
     """
 
     graph: int
@@ -89,6 +109,24 @@ class Entry:
         p_values: Its rank among the graphs before it, by kind; empty while there are too few of them.
         capital: What the bets against each kind have made of 1, as a power of ten.
         alarm: The alarm that this graph raised, if it did.
+
+    Example:
+        >>> import torch
+        >>> import graphmend
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import GCN
+        >>> def day(number, edges=120):
+        ...     rng = torch.Generator().manual_seed(number)
+        ...     x, edge_index = torch.randn(40, 4, generator=rng), torch.randint(40, (2, edges), generator=rng)
+        ...     return Data(x=x, edge_index=edge_index).coalesce()
+        >>> _ = torch.manual_seed(0)
+        >>> model = GCN(4, 8, num_layers=2, out_channels=3)
+        >>> card = graphmend.card(model, day(0), task="classes")
+        >>> from graphmend.monitor import Entry, Monitor
+        >>> with Monitor(model, card, "state.json", mends=False) as monitor:
+        ...     _, entry = monitor.update(day(1), "Monday")
+        >>> isinstance(entry, Entry), entry.name, entry.alarm
+        (True, 'Monday', None)
     """
 
     graph: int
@@ -126,16 +164,18 @@ class Monitor:
         output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
 
     Example:
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.monitor import Monitor
         >>> import torch
         >>> import graphmend
         >>> from graphmend.lab.backbones import GCN
-        >>> edges = torch.randint(20, (2, 60))
+        >>> edges = torch.combinations(torch.arange(20))[::5].t()
         >>> model, days = GCN(3, 8, 2), [Data(x=torch.rand(20, 3), edge_index=edges) for _ in range(3)]
-        >>> with Monitor(model, graphmend.card(model, days[0])) as monitor:
+        >>> with Monitor(model, graphmend.card(model, days[0], task="classes")) as monitor:
         ...     for day in days:
         ...         result, entry = monitor.update(day)
-        >>> entry.graph, monitor.alarm
-        (2, None)
+        >>> entry.graph, entry.decision, monitor.alarm
+        (2, 'left alone', None)
     """
 
     def __init__(
@@ -185,18 +225,17 @@ class Monitor:
     @property
     def limit(self) -> float:
         """The capital, as a power of ten, from which the evidence for a kind suffices."""
-        return math.log10(len(KINDS) / self.state.rate)
+        return limit_of(self.state)
 
     @property
     def capital(self) -> dict[str, float]:
         """What the bets against each kind have made of 1, as a power of ten."""
-        return {name: kind.detector.log_capital / math.log(10) for name, kind in self.state.kinds.items()}
+        return capital_of(self.state)
 
     @property
     def found(self) -> list[str]:
         """The kinds for which the evidence suffices now, the strongest first."""
-        capital = self.capital
-        return sorted((kind for kind in KINDS if capital[kind] >= self.limit), key=lambda kind: -capital[kind])
+        return found_in(self.state)
 
     def update(
         self,
@@ -267,7 +306,7 @@ class Monitor:
             if keep is not None:
                 keep(result)
             decision = LEARNED if learns else decision if self._look.mends else LOOKED_AT
-            scores, p_values = self._bets(self._look.signs, index, learns)
+            scores, p_values = take(state, self._look.signs, index, learns=learns)
         sentence = "" if decision == LOOKED_AT else result.sentence
         entry = Entry(index, name, decision, sentence, scores, p_values, self.capital)
         found = self.found
@@ -296,33 +335,13 @@ class Monitor:
             _LOG.warning("graph %d%s is left out: %s", index, called, reason)
             return Failure(index, reason, without_locals(error), graph if isinstance(graph, Data) else None)
 
-    def _bets(self, signs: Signs, index: int, learns: bool) -> tuple[dict[str, float], dict[str, float]]:
-        """The scores of a graph, and its ranks where they were bet on."""
-        state, scores, p_values = self.state, dict[str, float](), dict[str, float]()
-        is_usual = state.centre_graphs < CENTRE
-        centre = {kind: [value / max(1, state.centre_graphs) for value in sums] for kind, sums in state.centre.items()}
-        for name, kind in self._kinds:
-            if is_usual and name in CENTRED:
-                continue
-            scores[name] = score(name, signs, centre)
-            step = level(scores[name])
-            if not learns and kind.bag.total >= WARM_UP:
-                p_values[name] = kind.bag.p_value(step, theta(state.seed, index, name))
-                kind.detector.bet(p_values[name], index)
-            elif kind.detector.rounds == 0:
-                kind.trusted.add(step)
-            kind.bag.add(step)
-        if is_usual:
-            sums = state.centre or {kind: [0.0] * len(signs[kind]) for kind in CENTRED}
-            state.centre = {k: [a + b for a, b in zip(sums[k], signs[k], strict=True)] for k in CENTRED}
-            state.centre_graphs += 1
-        return scores, p_values
-
     def _alarm(self, found: list[str], entry: Entry) -> Alarm:
-        since = self.state.kinds[found[0]].detector.since
+        kind = likeliest(self.state, entry.scores)
+        kinds = (kind, *(other for other in found if other != kind))
+        since = self.state.kinds[kind].detector.since
         first = entry.graph if since is None else since
         names = {part["graph"]: part["name"] for part in [*self.state.recent, entry.summary()]}
-        return Alarm(entry.graph, entry.name, found[0], tuple(found), first, names.get(first, ""), self.state.rate)
+        return Alarm(entry.graph, entry.name, kind, kinds, first, names.get(first, ""), self.state.rate)
 
     def _write(self) -> None:
         if self.path is not None:

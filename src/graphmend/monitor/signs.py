@@ -37,7 +37,13 @@ KINDS = {
     "unknown": "nodes like none that the model knows, for which no mender has a remedy",
     "mix": "another mix of the nodes that the model knows",
 }
-"""The kinds of trouble, in words; where several are found, the first of them explains the others best."""
+"""The kinds of trouble, in words; where several are found, the first of them explains the others best.
+
+Example:
+    >>> from graphmend.monitor import KINDS
+    >>> list(KINDS)
+    ['rows', 'columns', 'edges', 'unknown', 'mix']
+"""
 CENTRED = ("edges", "mix")
 """The kinds that are told from what is usual in the stream itself."""
 

@@ -76,6 +76,19 @@ class Adaptation:
         rerun: Runs the caller's model again.
         filled: The part of the patch that fills missing values (NaN), if there were some.
         task: What the model's rows are.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> today = data.clone()
+        >>> today.x[:5] *= 100
+        >>> result = graphmend.mend(model, today, card=graphmend.card(model, data))
+        >>> isinstance(result, graphmend.Adaptation), result.decision
+        (True, 'applied')
+        >>> result.patch.num_rows, tuple(result.logits.shape)
+        (5, (178, 3))
     """
 
     model: nn.Module

@@ -16,10 +16,12 @@ from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_lists import edge_bounds, edge_sequences, is_per_graph, merged, regroup, removed_entries
-from graphmend.graph.edits import attributes_of_added, edge_attributes, set_edge_attribute, with_edge_changes
+from graphmend.graph.edits import attributes_of_added, edge_attributes, with_edge_changes
+from graphmend.graph.mapped import MappedGraph, on_disk
 from graphmend.results.fingerprint import fingerprint_of
-from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch
+from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch, write_patch_folder
 from graphmend.results.tables import html_table
+from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = ["Patch", "as_bits", "rebase"]
 
@@ -47,6 +49,17 @@ class Patch:
         weight_bits: Exclusive or of the bits of ``edge_weight`` of the edges that stay, if one of them changes.
         new_weights: The ``edge_weight`` of the mended graph, if the original has none.
         removed_sequences: What lists and NumPy arrays with one entry per edge had for the removed edges.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> result = graphmend.mend(model, data, graphmend.GTrans(steps=3))
+        >>> result.patch.save("wine.patch.safetensors")
+        >>> patch = graphmend.Patch.load("wine.patch.safetensors")
+        >>> torch.equal(patch.apply(data).x, result.data.x), torch.equal(patch.revert(result.data).x, data.x)
+        (True, True)
     """
 
     before: str
@@ -115,10 +128,16 @@ class Patch:
                 for name, (value, bounds) in edge_sequences(data).items()
             },
         )
-        return patch, patch._apply(data, data.x.clone() if x is None else x.detach())
+        is_mapped = isinstance(data, MappedGraph) and data.is_large  # then a copy would take as much as the graph
+        same = data.x if is_mapped or x is not None else data.x.clone()
+        return patch, patch._apply(data, same if x is None else x.detach())
 
     def apply(self, data: Data) -> Data:
         """The mended graph; ``data`` must be the graph the patch was made for and is left as it was."""
+        with on_disk(data):
+            return self._applied_checked(data)
+
+    def _applied_checked(self, data: Data) -> Data:
         data = with_edge_index(data)
         otherwise = "was made for another graph; apply it to the graph it came from"
         self._require_graph(data, otherwise)
@@ -133,6 +152,10 @@ class Patch:
 
     def revert(self, data: Data) -> Data:
         """The original graph, bit for bit; ``data`` must be the mended graph and is left as it was."""
+        with on_disk(data):
+            return self._reverted(data)
+
+    def _reverted(self, data: Data) -> Data:
         otherwise = "did not make this graph; revert it on the graph that apply returned"
         self._require_graph(data, otherwise)
         require(self._fits(data), f"this patch (graph {self.before[:12]}) {otherwise}")
@@ -143,10 +166,16 @@ class Patch:
         old = torch.ones(kept + self.num_removed, dtype=torch.bool, device=data.x.device)
         old[removed] = False
         for name, value in edge_attributes(self._with_flipped_weights(data), self.removed_attributes).items():
-            full = value.new_empty((old.numel(), *value.shape[1:]))
-            full[old] = value[:kept]
-            full[removed] = self.removed_attributes[name].to(value.device)
-            set_edge_attribute(out, name, full)
+            if name == "edge_index":
+                ends = zip(data.edge_index, self.removed_attributes[name].t(), strict=True)
+                full = large_empty((2, old.numel()), data.edge_index)
+                for row, (end, gone) in zip(full, ends, strict=True):
+                    _put_back(row, old, end[:kept], removed, gone)
+                out.edge_index = full
+            else:
+                full = large_empty((old.numel(), *value.shape[1:]), value)
+                _put_back(full, old, value[:kept], removed, self.removed_attributes[name])
+                out[name] = full
         if self.new_weights is not None:
             del out.edge_weight
         regroup(out, {*self.removed_attributes, "edge_weight"})
@@ -224,9 +253,10 @@ class Patch:
         return out
 
     def _flip(self, x: Tensor) -> Tensor:
-        out = x.detach().clone()
+        out = large_empty(tuple(x.shape), x).copy_(x.detach())
         bits, rows = as_bits(out), self.rows.to(x.device)
-        bits[rows] ^= self.bits.to(x.device)
+        for at in row_ranges(rows.numel(), x.size(1)):
+            bits[rows[at]] ^= self.bits[at].to(x.device)
         return out
 
     @property
@@ -320,9 +350,16 @@ class Patch:
         """Write as safetensors with a JSON header, atomically."""
         write_patch(path, *self.parts())
 
+    def save_folder(self, folder: str | Path) -> None:
+        """Write as a folder of arrays, a block at a time, for a large graph; they are mapped when it is read.
+
+        A call that was interrupted goes on where it was.
+        """
+        write_patch_folder(folder, *self.parts())
+
     @classmethod
     def load(cls, path: str | Path) -> Patch:
-        """Read a patch written by :meth:`save`; one that could not fit any graph is refused."""
+        """Read a patch written by :meth:`save` or :meth:`save_folder`; one that could not fit any graph is refused."""
         return cls.of_parts(*read_patch(path), path)
 
     @classmethod
@@ -358,9 +395,30 @@ def _changed_rows(before: Tensor, after: Tensor | None) -> tuple[Tensor, Tensor]
     if after is None:
         return torch.empty(0, dtype=torch.long, device=before.device), as_bits(before[:0])
     old, new = as_bits(before), as_bits(after)
+    if new.numel() > ROWS and new.device.type == "cpu":
+        return _changed_in_blocks(old, new)
     bits = torch.bitwise_xor(old, new, out=empty_like(new))
     rows = ((bits.amin(1) != 0) | (bits.amax(1) != 0)).nonzero().view(-1)  # far faster than any()
     return rows, bits if rows.numel() == before.size(0) else bits.index_select(0, rows)
+
+
+def _changed_in_blocks(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    blocks = row_ranges(*new.shape)
+    rows = torch.cat([(old[at] != new[at]).any(1).nonzero().view(-1) + at.start for at in blocks])
+    bits = large_empty((rows.numel(), new.size(1)), new)
+    for at in row_ranges(rows.numel(), new.size(1)):
+        torch.bitwise_xor(old[rows[at]], new[rows[at]], out=bits[at])
+    return rows, bits
+
+
+def _put_back(out: Tensor, stays: Tensor, kept: Tensor, removed: Tensor, gone: Tensor) -> None:
+    """What stayed and what is gone, each where it was."""
+    start = 0
+    for at in row_ranges(out.size(0), out[:1].numel()):
+        number = int(stays[at].sum())
+        out[at][stays[at]] = kept[start : start + number]
+        start += number
+    out[removed] = gone.to(out.device)
 
 
 def _stays(data: Data, removed: Tensor) -> Tensor:

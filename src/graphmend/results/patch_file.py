@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
-from graphmend.files.files import read_header, read_safetensors, write_safetensors
+from graphmend.files.array_folders import read_arrays, write_arrays
+from graphmend.files.files import path_of, read_header, read_json, read_safetensors, write_safetensors
 from graphmend.outputs import FLOATS
 
-__all__ = ["FORMAT", "as_json", "check_parts", "read_patch", "with_prefix", "write_patch"]
+__all__ = ["FORMAT", "as_json", "check_parts", "read_patch", "with_prefix", "write_patch", "write_patch_folder"]
 
 FORMAT = "graphmend-patch-6"
+NOTE = "patch.json"
 BITS = (torch.uint8, torch.int16, torch.int32, torch.int64)
 MOST = 2**62  # of nodes or edges, which are counted in 64 bits
 _WRITTEN = {"kind": "GraphMend patch", "written_by": "Patch.save", "remedy": "mend again"}
@@ -30,8 +32,15 @@ def write_patch(path: str | Path, tensors: Mapping[str, Tensor], rest: Mapping[s
     write_safetensors(path, tensors, {"graphmend": json.dumps({"format": FORMAT, **rest})})
 
 
+def write_patch_folder(folder: str | Path, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
+    """Write the parts of a patch as a folder of arrays, a block at a time."""
+    write_arrays(folder, tensors, {"format": FORMAT, **rest}, file=NOTE)
+
+
 def read_patch(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a patch; :func:`check_parts` says whether they could fit any graph."""
+    if (path_of(path) / NOTE).is_file():
+        return _read_folder(path_of(path))
     tensors, metadata = read_safetensors(path)
     try:
         return tensors, read_header(path, metadata, FORMAT, **_WRITTEN)
@@ -39,6 +48,14 @@ def read_patch(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if isinstance(error, GraphMendError):
             raise
         raise GraphMendError(f"the patch {path} is incomplete ({error!r:.80}); write it again") from error
+
+
+def _read_folder(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    remedy = "write it again"
+    note = read_json(folder / NOTE)
+    kind = note.get("format") if isinstance(note, dict) else None
+    require(kind == FORMAT, f"{folder / NOTE} has the format {str(kind)[:40]!r}, this version reads {FORMAT}; {remedy}")
+    return read_arrays(folder, note.get("arrays"), verify=True, file=NOTE, remedy=remedy), note
 
 
 def check_parts(tensors: dict[str, Tensor], header: Mapping[str, Any], path: str | Path) -> None:

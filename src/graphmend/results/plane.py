@@ -17,22 +17,28 @@ __all__ = ["Groups", "Plane", "groups_of", "plane", "sampled"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+FAR = 3.0  # usual radii of the points after: where some point lies farther out, a circle is drawn
+USUAL = 0.98  # of the points after lie within the usual radius
+
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Points before and after, in the two main directions (PCA) of both together.
+    """Points before and after, in the two main directions (PCA) of those after: else broken rows would choose them.
 
     Args:
         nodes: The nodes, ascending.
         before: Their places before, ``(nodes, 2)``.
         after: Their places after.
-        share: Which share of the variance of these nodes lies in the plane.
+        share: Which share of the variance of these nodes after lies in the plane.
+        circle: The radius of the circle around 0 within which distances are true; outside it they are logarithmic.
+            ``None`` where all are true.
     """
 
     nodes: Array
     before: Array
     after: Array
     share: float
+    circle: float | None = None
 
 
 class Groups(NamedTuple):
@@ -79,10 +85,31 @@ def plane(result: Adaptation, nodes: Array) -> Plane:
     is_same = patch.is_empty and result.model is rerun.model
     second = first if is_same else rerun.embedding_of(result.data, result.model, weights_count=weights_count)
     rows = torch.from_numpy(nodes).to(first.device)
-    z = np.concatenate([graph.flatten(1)[rows].double().cpu().numpy() for graph in (first, second)])
-    z = z - z.mean(0)
-    _, sizes, directions = np.linalg.svd(z.T @ z)  # the covariance is as small as Z is wide
-    points = z @ directions[:2].T
+    old, new = (graph.flatten(1)[rows].double().cpu().numpy() for graph in (first, second))
+    usual = new if np.ptp(new, axis=0).any() else old  # nodes that are all alike have no directions
+    usual = usual - usual.mean(0)
+    _, sizes, directions = np.linalg.svd(usual.T @ usual)  # the covariance is as small as Z is wide
+    points = (np.concatenate([old, new]) - new.mean(0)) @ directions[:2].T
     points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
     share = float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 1.0
-    return Plane(nodes, points[: len(nodes)], points[len(nodes) :], share)
+    circle = _shrink(points, len(nodes))
+    return Plane(nodes, points[: len(nodes)], points[len(nodes) :], share, circle)
+
+
+def _shrink(points: Array, nodes: int) -> float | None:
+    r"""Bring points nearer that are so far out that all others would melt into one; the circle of the others returns.
+
+    A radius :math:`r > s` becomes :math:`s (1 + \ln(r / s) / \ln(r_{max} / s))`, so nothing is farther out than 2s.
+
+    Args:
+        points: Points before, then those after, which lie around 0; they are changed.
+        nodes: How many of each there are.
+    """
+    radius = np.linalg.norm(points, axis=1)
+    usual, farthest = (float(np.quantile(radius[nodes:], USUAL)), float(radius.max())) if nodes else (0.0, 0.0)
+    if not usual > 0 or not farthest > FAR * usual:
+        return None
+    outside = radius > usual
+    far = radius[outside] / usual
+    points[outside] *= ((1 + np.log(far) / np.log(farthest / usual)) / far)[:, None]
+    return usual

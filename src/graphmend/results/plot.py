@@ -21,6 +21,8 @@ POINTS = 4000  # nodes in the pictures of the embedding; more would only cover e
 MOVES = 8  # bars
 KINDS = ((COLOURS[0], "o"), (COLOURS[1], "s"), (COLOURS[4], "^"), (COLOURS[8], "D"))  # of steps
 ROW = 0.34  # inches for a line of evidence
+RINGS = 0.15  # of the nodes, up to which those whose prediction changed get a ring
+_TURN = np.stack([np.cos(np.linspace(0, 2 * np.pi, 100)), np.sin(np.linspace(0, 2 * np.pi, 100))])
 
 
 def plot(result: Adaptation, path: str | Path | None = None) -> Any:
@@ -40,7 +42,7 @@ def plot(result: Adaptation, path: str | Path | None = None) -> Any:
     """
     evidence = 0 if result.history or result.verdict is None else len(result.verdict.evidence)
     top = max(3.2, 0.7 + ROW * evidence)
-    figure = style.figure(11, top + 5.2)
+    figure = style.figure(12, top + 5.4)
     if path is not None:
         style.form_of(figure, path)
     loss, flips, first, second = figure.subplots(2, 2, height_ratios=[top, 4.6]).flat
@@ -79,7 +81,7 @@ def _draw_evidence(axes: Any, result: Adaptation) -> None:
     evidence = () if result.verdict is None else result.verdict.evidence
     style.title(
         axes,
-        "What was looked for; the tinted side of a limit speaks for mending" if evidence else "No steps were taken",
+        "What was looked for (tinted: speaks for mending)" if evidence else "No steps were taken",
     )
     axes.set(xlim=(0, 1), ylim=(max(len(evidence), 6), 0))
     for place, item in enumerate(evidence):
@@ -154,17 +156,32 @@ def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -
     for axes in (first, second):
         axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
     drawn, total, has_classes = len(points.nodes), len(groups.before), result.task.kind == "classes"
-    changed = "prediction changed" if groups.changed[points.nodes].any() else ""
+    some, many = groups.changed[points.nodes].any(), _many_changed(points, groups)
     present = {*groups.before[points.nodes].tolist(), *groups.after[points.nodes].tolist()}
-    style.legend(figure, first, present if has_classes else (), "class", changed)
-    return f"Embedding: {drawn:,} of {total:,} nodes, drawn at random." if drawn < total else "Embedding: all nodes."
+    ring = "prediction changed" if some and not many else ""
+    style.legend(figure, first, style.class_marks(present if has_classes else (), "class", ring))
+    notes = [f"Embedding: {drawn:,} of {total:,} nodes, drawn at random." if drawn < total else "Embedding: all nodes."]
+    notes += ["Nodes whose prediction did not change are faint."] if many else []
+    if points.circle is not None:
+        notes.append("Within the dashed circle distances are true; outside it they grow with the logarithm.")
+    return " ".join(notes)
+
+
+def _many_changed(points: Plane, groups: Groups) -> bool:
+    """Whether so many predictions changed that rings around them would be all that one sees."""
+    return bool(groups.changed[points.nodes].mean() > RINGS)
 
 
 def _draw_embedding(axes: Any, title: str, points: Plane, places: Any, classes: Any, groups: Groups) -> None:
     nodes = points.nodes
     style.title(axes, title)
-    style.points(axes, places, [class_colour(int(number)) for number in classes[nodes]])
-    axes.scatter(*places[groups.changed[nodes]].T, s=30, facecolors="none", edgecolors=INK, linewidths=0.6)
+    changed, many = groups.changed[nodes], _many_changed(points, groups)
+    if points.circle is not None:
+        axes.plot(*(points.circle * _TURN), color=MUTED, linewidth=0.7, linestyle=(0, (6, 5)), zorder=0)
+    colours = [class_colour(int(number)) for number in classes[nodes]]
+    style.points(axes, places, colours, ~changed if many else None)
+    if not many:
+        axes.scatter(*places[changed].T, s=30, facecolors="none", edgecolors=INK, linewidths=0.6)
     if len(np.unique(classes)) > 1:
         style.labels(axes, places, classes[nodes])
     axes.set(xlabel="first main direction", ylabel="second main direction")

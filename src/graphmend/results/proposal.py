@@ -28,6 +28,19 @@ class Proposal:
         alternative: The version of the graph that was considered and not chosen.
         engine: How it was computed.
         is_made: Whether it has been made; one that was worked out and not made is only considered.
+
+    Example:
+        >>> import graphmend, torch
+        >>> from graphmend.adapters import Proposal
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> class CutFirst:
+        ...     # Cuts the first ten edges.
+        ...     def propose(self, case):
+        ...         return Proposal(removed=torch.arange(10), sentence="ten edges were cut")
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> graphmend.mend(model, data, CutFirst()).patch.num_removed
+        10
     """
 
     x: Tensor | None = None

@@ -33,6 +33,19 @@ class Failure:
         reason: Why, in one sentence.
         error: The exception; ``raise failure.error`` shows where it comes from.
         data: The graph as it was given; ``None`` if it could not be read.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> broken = data.clone()
+        >>> broken.x[3, 1] = float("inf")
+        >>> _, failure = graphmend.mend(model, [data, broken])
+        >>> isinstance(failure, graphmend.Failure), failure.index, failure.decision
+        (True, 1, 'failed')
+        >>> print(failure.sentence)
+        x holds 1 infinite values, first x[3, 1] = inf; replace or impute them
     """
 
     index: int
@@ -73,6 +86,19 @@ class Results(Sequence[Adaptation | Failure]):
     Args:
         entries: These.
         batch: The batch that the graphs come from, if they do.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> today = data.clone()
+        >>> today.x[:5] *= 100
+        >>> results = graphmend.mend(model, [data, today], card=graphmend.card(model, data))
+        >>> isinstance(results, graphmend.Results), len(results), len(results.failures)
+        (True, 2, 0)
+        >>> [entry.decision for entry in results]
+        ['left alone', 'applied']
     """
 
     def __init__(self, entries: Iterable[Adaptation | Failure], batch: Batch | None = None) -> None:

@@ -5,8 +5,9 @@ Nothing of matplotlib's global state is read or changed: a figure is made, drawn
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ __all__ = [
     "MUTED",
     "OTHERS",
     "class_colour",
+    "class_marks",
     "dress",
     "figure",
     "heading",
+    "legend",
     "points",
     "save",
     "title",
@@ -50,6 +53,8 @@ NEAR = 0.05  # of a panel, within which two numbers would cover each other
 DENSE = 1500  # points of one kind above which their density is drawn
 _INSTALL = "install it with: pip install 'graphmend[plot]'"
 _MIDDLE = {"ha": "center", "va": "center"}
+NOTE = 8.5  # points of the letters of a note
+LEGEND, ENTRY = 0.3, 1.0  # inches that a line of a legend is high, and that a word in it is wide
 _EM = 0.55  # mean width of a character, in units of the font's size
 """How wide a letter is on average."""
 
@@ -88,12 +93,20 @@ def wrapped(text: str, inches: float, size: float) -> str:
 
 
 def heading(made: Any, text: str, note: str = "") -> None:
-    """What a figure shows, in a sentence at its top, whole; a note below it in smaller letters."""
-    width = made.get_size_inches()[0] - 0.4
-    lines = wrapped(text, width, 13)
+    """What a figure shows, in a sentence at its top, whole; a note in smaller letters at its foot, below the legend."""
+    width, height = made.get_size_inches()
+    lines = wrapped(text, width - 0.4, 13)
     made.suptitle(lines, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK, parse_math=False)
+    foot = 0.0
     if note:
-        made.supxlabel(wrapped(note, width, 8.5), x=0.012, ha="left", fontsize=8.5, color=MUTED, parse_math=False)
+        lines = wrapped(note, width - 0.4, NOTE)
+        foot = ((lines.count("\n") + 1) * NOTE * 1.35 + 6) / 72 / height
+        made.text(0.012, 5 / 72 / height, lines, fontsize=NOTE, color=MUTED, va="bottom", parse_math=False)
+    for below in made.legends:
+        below.set_in_layout(False)
+        below.set_bbox_to_anchor((0, foot, 1, 1 - foot), made.transFigure)
+        foot += LEGEND * math.ceil(len(below.get_texts()) / below._ncols) / height
+    made.get_layout_engine().set(rect=(0, foot, 1, 1 - foot))
 
 
 def title(axes: Any, text: str, note: str = "") -> None:
@@ -140,19 +153,53 @@ def labels(axes: Any, places: Array, groups: Array) -> None:
             axes.text(*place, str(number), fontsize=12, fontweight="bold", color=INK, path_effects=halo, **_MIDDLE)
 
 
-def legend(made: Any, axes: Any, groups: Iterable[int], name: str, ring: str = "") -> None:
-    """What colours and rings stand for, below all panels."""
+def class_marks(groups: Iterable[int], name: str, ring: str = "") -> dict[str, dict[str, str]]:
+    """What the colours of classes stand for, and rings if there is a word for them; for :func:`legend`."""
     present = sorted(set(groups))
-    kinds = [(f"{name} {number}", {"color": class_colour(number)}) for number in present if number < CLASSES]
-    kinds += [("others", {"color": OTHERS})] if len(kinds) < len(present) else []
-    kinds += [(ring, {"facecolors": "none", "edgecolors": INK})] if ring else []
-    marks = [axes.scatter([], [], s=30, **look) for _, look in kinds]
-    texts = [text for text, _ in kinds]
-    made.legend(marks, texts, loc="outside lower center", ncols=6, frameon=False, fontsize=9, labelcolor=INK)
+    marks = {f"{name} {number}": {"color": class_colour(number)} for number in present if number < CLASSES}
+    marks |= {"others": {"color": OTHERS}} if len(marks) < len(present) else {}
+    return marks | ({ring: {"facecolors": "none", "edgecolors": INK}} if ring else {})
 
 
-def points(axes: Any, places: Array, colours: list[str], **more: Any) -> None:
-    """Points, small and see-through where there are many, so that where they lie thick shows."""
+def legend(made: Any, axes: Any, marks: Mapping[str, Any], inches: float = ENTRY) -> None:
+    """What dots or lines stand for, below all panels; call it before :func:`heading`.
+
+    Args:
+        made: The figure.
+        axes: One of its panels.
+        marks: How a dot looks by its word, or what is drawn already, such as a line.
+        inches: How wide a word is.
+    """
+    handles = [axes.scatter([], [], s=30, **look) if isinstance(look, dict) else look for look in marks.values()]
+    made.legend(
+        handles,
+        list(marks),
+        loc="lower left",
+        ncols=max(1, int(made.get_size_inches()[0] / inches)),
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=INK,
+        columnspacing=1.2,
+        handletextpad=0.4,
+    )
+
+
+def points(axes: Any, places: Array, colours: list[str], is_faint: Array | None = None, **more: Any) -> None:
+    """Points, small and see-through where there are many, so that where they lie thick shows.
+
+    Args:
+        axes: Where to draw.
+        places: The points.
+        colours: One for each.
+        is_faint: Those that are hardly to be seen, below all others.
+        more: For matplotlib's ``scatter``.
+    """
     many = min(1.0, max(0.0, (len(places) - 200) / (DENSE - 200)))
     size, alpha = 26 - 18 * many, 0.9 - 0.45 * many
-    axes.scatter(*places.T, s=size, c=colours, linewidths=0, alpha=alpha, rasterized=len(places) > DENSE, **more)
+    look: dict[str, Any] = {"s": size, "linewidths": 0, "rasterized": len(places) > DENSE, **more}
+    if is_faint is None:
+        axes.scatter(*places.T, c=colours, alpha=alpha, **look)
+        return
+    order = np.argsort(~is_faint, kind="stable")
+    shares = np.where(is_faint[order], 0.2, 0.85)
+    axes.scatter(*places[order].T, c=[colours[k] for k in order], alpha=shares, **look)

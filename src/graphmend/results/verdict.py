@@ -77,6 +77,17 @@ class Verdict:
             the model's rows are no predictions, or nothing tells what they are.
         next_step: What to do now, for a person.
         task: What the model's rows are, see :class:`graphmend.outputs.Task`.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from torch_geometric.nn import GCN
+        >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
+        >>> verdict = graphmend.mend(model, data, card=graphmend.card(model, data)).verdict
+        >>> isinstance(verdict, graphmend.Verdict), verdict.decision, verdict.regime
+        (True, 'left alone', 'card')
+        >>> verdict.evidence[0].name, verdict.evidence[0].holds
+        ('broken feature rows', False)
     """
 
     decision: str

@@ -2,5 +2,6 @@
 
 from graphmend.shards.folder import open_graph
 from graphmend.shards.pack import pack
+from graphmend.shards.saving import save_folder
 
-__all__ = ["open_graph", "pack"]
+__all__ = ["open_graph", "pack", "save_folder"]

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import zlib
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require, whole_number
-from graphmend.files.array_graphs import TYPES
-from graphmend.files.files import Array, check_folder, first_line, path_of, read_json, within, write_text
+from graphmend.files.array_folders import checksum, create_array, open_array, read_arrays
+from graphmend.files.files import check_folder, path_of, read_json, write_text
 from graphmend.files.graph_files import load_graph
+from graphmend.graph.canonical import EDGES
 from graphmend.graph.checks import check_graph
 from graphmend.graph.mapped import MappedGraph, Mapper
 
@@ -40,7 +37,7 @@ __all__ = [
 
 FORMAT = "graphmend-folder-1"
 NOTE = "graph.json"
-_CHUNK = 1 << 24  # bytes of a file that are read at a time
+PLAIN = (str, int, float, bool)
 
 
 def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
@@ -56,7 +53,12 @@ def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
 
 
 def open_graph(
-    path: str | Path, *, verify: bool = True, shards: int | None = None, workers: Mapper | None = None
+    path: str | Path,
+    *,
+    verify: bool = True,
+    shards: int | None = None,
+    workers: Mapper | None = None,
+    keep: str | Path | None = None,
 ) -> MappedGraph:
     """A graph folder, mapped into memory, for :func:`graphmend.card` and :func:`graphmend.mend`.
 
@@ -68,6 +70,17 @@ def open_graph(
         shards: In how many shards a model runs; the free memory decides when ``None``.
         workers: Who works on the shards, such as :class:`graphmend.workers.local.Local`; this process when ``None``.
             All of them have to see the folder.
+        keep: A folder for the results of shards: a call that follows an interrupted one reads those that are there.
+            Remove it when you have what you want.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.shards import pack
+        >>> _ = pack("wine", embedded("wine").test[0])
+        >>> graph = graphmend.open_graph("wine")
+        >>> graph.num_nodes, tuple(graph.x.shape)
+        (178, (178, 13))
     """
     folder = path_of(path).absolute()
     remedy = "pack the graph again"
@@ -83,7 +96,7 @@ def open_graph(
     is_sound = isinstance(arrays, dict) and isinstance(values, dict) and {"x", "edge_index", "offsets"} <= set(arrays)
     require(is_sound, f"{folder / NOTE} is damaged; {remedy}")
     number = None if shards is None else whole_number("shards", shards, 1)
-    tensors = {name: _opened(folder, name, entry, verify, remedy) for name, entry in arrays.items()}
+    tensors = read_arrays(folder, arrays, verify=verify, file=NOTE, remedy=remedy)
     offsets = tensors.pop("offsets")
     data = MappedGraph()
     for name, value in {**values, **tensors}.items():
@@ -91,6 +104,8 @@ def open_graph(
     nodes, edges = data.x.size(0), data.edge_index.size(1)
     fits = offsets.numel() == nodes + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == edges
     require(fits, f"{folder}: offsets.npy does not fit {nodes} nodes and {edges} edges; {remedy}")
+    if verify:
+        _check_edges(folder, data.edge_index, offsets, remedy)
     data.mapped_from(
         folder,
         offsets,
@@ -99,6 +114,7 @@ def open_graph(
         workers=workers,
         opened=partial(open_graph, verify=False),
         digest=digest_of(folder),
+        keep=None if keep is None else path_of(keep).absolute(),
     )
     return data
 
@@ -108,66 +124,26 @@ def digest_of(folder: Path) -> str:
     return hashlib.sha256((folder / NOTE).read_bytes()).hexdigest()
 
 
-def _opened(folder: Path, name: str, entry: Any, verify: bool, remedy: str) -> Tensor:
-    file = within(folder, f"{name}.npy")
-    require(isinstance(entry, dict) and entry.get("type") in TYPES, f"{folder / NOTE} is damaged at {name!r}; {remedy}")
-    array = open_array(file, remedy)
-    shape = tuple(entry.get("shape", ()))
-    require(
-        array.shape == shape and array.dtype.isnative,
-        f"{file} has the shape {array.shape}, but {NOTE} says {shape}; {remedy}",
-    )
-    if verify:
-        found, said = checksum(file), entry.get("checksum")
-        require(found == said, f"{file} is damaged or was changed: its checksum is {found}, not {said}; {remedy}")
-    tensor = torch.from_numpy(array)
-    dtype = TYPES[entry["type"]]
-    require(tensor.element_size() == dtype.itemsize, f"{file} holds {array.dtype}, not {entry['type']}; {remedy}")
-    return tensor if tensor.dtype == dtype else tensor.view(dtype)
-
-
-def open_array(file: Path, remedy: str, mode: str = "c") -> Array:
-    """An array of a file, mapped; a file that is cut off is refused."""
-    try:
-        with file.open("rb") as stream:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, is_fortran, dtype = read(stream)
-            start, size = stream.tell(), file.stat().st_size
-        expected = start + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        whole = dtype.hasobject is False and not is_fortran and size == expected
-        require(whole, f"{file} has {size} bytes instead of {expected}: it is cut off or was changed; {remedy}")
-        if expected == start:
-            return np.empty(shape, dtype)
-        return np.memmap(file, dtype, mode, start, shape)  # type: ignore[call-overload,no-any-return]
-    except GraphMendError:
-        raise
-    except (OSError, ValueError) as error:
-        raise GraphMendError(f"{file} is no readable array ({first_line(error)}); {remedy}") from error
-
-
-def create_array(file: Path, shape: tuple[int, ...], dtype: Any) -> Array:
-    """A new array in a file, to be written to, whose space on the disk is taken at once: a full disk is noticed now."""
-    array = np.lib.format.open_memmap(file, "w+", np.dtype(dtype), shape)
-    size = file.stat().st_size
-    with file.open("r+b") as stream:
-        if hasattr(os, "posix_fallocate") and size:
-            os.posix_fallocate(stream.fileno(), 0, size)
-    return array
-
-
-def checksum(file: Path) -> str:
-    """A checksum of a file."""
-    total = 0
-    for piece in _pieces(file):
-        total = zlib.crc32(piece, total)
-    return f"{total:08x}"
-
-
-def _pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as stream:
-        while piece := stream.read(_CHUNK):
-            yield piece
+def _check_edges(folder: Path, edge_index: Tensor, offsets: Tensor, remedy: str) -> None:
+    """Raise unless all ends of edges are nodes, and the edges are sorted by target as the offsets say."""
+    nodes, last = offsets.numel() - 1, -1
+    counts = torch.zeros(nodes, dtype=torch.long)
+    for start in range(0, edge_index.size(1), EDGES):
+        source, target = edge_index[:, start : start + EDGES]
+        wrong = (source < 0) | (source >= nodes) | (target < 0) | (target >= nodes)
+        before = torch.cat([target.new_tensor([last]), target[:-1]])
+        for bad, reason in (
+            (wrong, f"but the nodes are 0 to {nodes - 1}"),
+            (target < before, "after an edge into a later node: the edges are not sorted by target"),
+        ):
+            if bool(bad.any()):
+                k = int(bad.nonzero()[0])
+                edge = f"edge {start + k} (counted from 0) leads from node {int(source[k])} to node {int(target[k])}"
+                require(False, f"{folder}: {edge}, {reason}; {remedy}")
+        counts += torch.bincount(target, minlength=nodes)
+        last = int(target[-1])
+    same = torch.equal(counts, offsets.diff())
+    require(same, f"{folder}: offsets.npy does not say where the edges of each target begin; {remedy}")
 
 
 def write_note(folder: Path, arrays: dict[str, dict[str, Any]], values: dict[str, Any], symmetric: bool) -> None:

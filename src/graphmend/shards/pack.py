@@ -49,7 +49,7 @@ def pack(
     memory: float = MEMORY,
     part: int = PART,
 ) -> Path:
-    """Write a graph folder; a run that was interrupted is resumed by the same call.
+    r"""Write a graph folder; a run that was interrupted is resumed by the same call.
 
     Args:
         out: The folder to make; until it is complete, it is called ``OUT.partial``.
@@ -61,6 +61,16 @@ def pack(
         both_directions: Whether each edge is listed once and shall be there in both directions.
         memory: How many GiB DuckDB may take.
         part: How many edges, or numbers of features, are held at a time.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from graphmend import open_graph
+        >>> from graphmend.shards import pack
+        >>> _ = Path("nodes.csv").write_text("id,height,weight\nann,1.7,60\nbob,1.8,80\n")
+        >>> _ = Path("edges.csv").write_text("source,target\nann,bob\n")
+        >>> _ = pack("people", nodes="nodes.csv", edges="edges.csv")
+        >>> open_graph("people").x.shape
+        torch.Size([2, 2])
     """
     target = path_of(out)
     remedy = "remove it or choose another folder"

@@ -61,6 +61,9 @@ class ADGCL(Surrogate):
         networks: View learner and head, from :meth:`prepare`.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.surrogates import ADGCL
         >>> from graphmend import GTrans
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60)))

@@ -32,6 +32,23 @@ class Surrogate(ABC):
 
     It is called with a frozen model and a graph whose ``edge_weight`` says how far each edge exists. Nothing in it
     needs to know how it is made fast; :func:`embed_views` lets several views of a graph go through the model together.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans, mend
+        >>> from graphmend.lab.backbones import GCN
+        >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce(), GCN(3, 8, 2)
+        >>> from dataclasses import dataclass
+        >>> from graphmend.surrogates import Surrogate
+        >>> @dataclass(frozen=True)
+        ... class Size(Surrogate):
+        ...     # The size of the embedding.
+        ...     def terms(self, model, data, generator=None):
+        ...         return {"size": model.embed(data.x, data.edge_index, data.edge_weight).square().mean()}
+        >>> history = mend(model, data, GTrans(Size(), steps=5, edge_steps=0)).history
+        >>> history[-1].loss < history[0].loss
+        True
     """
 
     @property
@@ -84,7 +101,19 @@ def _based(loss: contracts.Surrogate) -> Surrogate:
 
 
 def embed_views(model: Backbone, graphs: Sequence[Data]) -> Sequence[Tensor]:
-    """The model's embedding of several views of one graph, all at once where the model can do that."""
+    """The model's embedding of several views of one graph, all at once where the model can do that.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans, mend
+        >>> from graphmend.lab.backbones import GCN
+        >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce(), GCN(3, 8, 2)
+        >>> from graphmend.surrogates import embed_views
+        >>> first, second = embed_views(model, [data, data])
+        >>> torch.allclose(first, second), tuple(first.shape)
+        (True, (20, 8))
+    """
     together: Callable[[Sequence[Data]], Sequence[Tensor]] | None = getattr(model, "embed_views", None)
     if together is not None:
         return together(graphs)
@@ -93,7 +122,19 @@ def embed_views(model: Backbone, graphs: Sequence[Data]) -> Sequence[Tensor]:
 
 @dataclass(frozen=True)
 class Sum(Surrogate):
-    """The sum of several surrogates."""
+    """The sum of several surrogates.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans, mend
+        >>> from graphmend.lab.backbones import GCN
+        >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce(), GCN(3, 8, 2)
+        >>> from graphmend.surrogates import Entropy, Reconstruction, Sum
+        >>> loss = Entropy() + 0.1 * Reconstruction()
+        >>> isinstance(loss, Sum), list(loss.terms(model, data))
+        (True, ['entropy', 'reconstruction'])
+    """
 
     parts: tuple[Surrogate, ...]
 
@@ -117,7 +158,19 @@ class Sum(Surrogate):
 
 @dataclass(frozen=True)
 class Scaled(Surrogate):
-    """A surrogate times a factor."""
+    """A surrogate times a factor.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans, mend
+        >>> from graphmend.lab.backbones import GCN
+        >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce(), GCN(3, 8, 2)
+        >>> from graphmend.surrogates import Entropy, Scaled
+        >>> loss = 0.1 * Entropy()
+        >>> isinstance(loss, Scaled), list(loss.terms(model, data))
+        (True, ['entropy'])
+    """
 
     factor: float
     part: Surrogate
@@ -161,7 +214,22 @@ class OfContract(Surrogate):
 
 @dataclass(frozen=True)
 class Custom(Surrogate):
-    """A plain function ``(model, data) -> scalar`` as a surrogate."""
+    """A plain function ``(model, data) -> scalar`` as a surrogate.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans, mend
+        >>> from graphmend.lab.backbones import GCN
+        >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce(), GCN(3, 8, 2)
+        >>> from graphmend.surrogates import Custom
+        >>> def size(model, data):
+        ...     return model.embed(data.x, data.edge_index, data.edge_weight).square().mean()
+        >>> loss = Custom(size)
+        >>> history = mend(model, data, GTrans(loss, steps=5, edge_steps=0)).history
+        >>> history[-1].loss < history[0].loss
+        True
+    """
 
     function: Callable[[Backbone, Data], Any]
 

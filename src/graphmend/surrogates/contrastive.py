@@ -28,6 +28,10 @@ class Contrastive(Surrogate):
     drawn afresh at every evaluation. The paper writes a sum, the released code takes the mean; this is the mean.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.surrogates import Contrastive
+        >>> from graphmend.transforms import DropEdge
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> Contrastive(DropEdge(0.5))(GCN(4, 8, 2), data).shape

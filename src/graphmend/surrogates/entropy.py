@@ -30,6 +30,9 @@ class Entropy(Surrogate):
             code of GTrans has 1000.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.surrogates import Entropy
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> Entropy()(GCN(4, 8, 2), data).shape

@@ -36,12 +36,15 @@ class Moments(Surrogate):
         card: The source card of the model, from :func:`graphmend.card`.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.surrogates import Moments
         >>> from graphmend import GTrans
         >>> from graphmend.cards import card
         >>> from graphmend.lab.backbones import GCN
         >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))), GCN(3, 8, 2)
         >>> shifted = Data(x=data.x + 0.5, edge_index=data.edge_index)
-        >>> result = GTrans(Moments(card(model, data)), steps=5, edge_steps=0)(model, shifted)
+        >>> result = GTrans(Moments(card(model, data, task="classes")), steps=5, edge_steps=0)(model, shifted)
         >>> result.history[-1].loss < result.history[0].loss
         True
     """

@@ -32,6 +32,9 @@ class Reconstruction(Surrogate):
             The two are the same as long as all edges have weight 1.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.surrogates import Reconstruction
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> Reconstruction()(GCN(4, 8, 2), data).shape

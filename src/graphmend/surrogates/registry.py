@@ -22,7 +22,13 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "entropy": Entropy,
     "reconstruction": Reconstruction,
 }
-"""Those that can be made by name alone."""
+"""Those that can be made by name alone.
+
+Example:
+    >>> from graphmend.surrogates import SURROGATES
+    >>> "contrastive" in SURROGATES
+    True
+"""
 
 NEEDS = {
     "moments": "a source card; pass Moments(graphmend.card(model, train_data))",
@@ -33,14 +39,26 @@ NEEDS = {
 
 
 def surrogate_class(name: str) -> type[Surrogate]:
-    """The class of a surrogate that can be made by name alone."""
+    """The class of a surrogate that can be made by name alone.
+
+    Example:
+        >>> from graphmend.surrogates import surrogate_class
+        >>> surrogate_class("entropy").__name__
+        'Entropy'
+    """
     is_known = name in SURROGATES or name not in NEEDS
     require(is_known, f"the surrogate {name!r} cannot be made by name: it needs {NEEDS.get(name)}")
     return choose("surrogate", name, SURROGATES)
 
 
 def surrogate_of(spec: contracts.Surrogate | str | Callable[[Backbone, Data], Tensor]) -> Surrogate:
-    """A surrogate from anything that keeps the contract, from a name or from a function ``(model, data) -> scalar``."""
+    """A surrogate from anything that keeps the contract, from a name or from a function ``(model, data) -> scalar``.
+
+    Example:
+        >>> from graphmend.surrogates import surrogate_of
+        >>> type(surrogate_of("contrastive")).__name__
+        'Contrastive'
+    """
     if isinstance(spec, Surrogate):
         return spec
     if callable(getattr(spec, "terms", None)) and not isinstance(spec, type):

@@ -65,6 +65,9 @@ class SLAPS(Surrogate):
         denoise: ``False`` is the released code of GTrans, which gives :math:`g` the features without noise.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.surrogates import SLAPS
         >>> from graphmend import GTrans
         >>> from graphmend.lab.backbones import GCN
         >>> train, test = (Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))) for _ in range(2))

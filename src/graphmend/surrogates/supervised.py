@@ -24,6 +24,18 @@ class Supervised(Surrogate):
 
     Args:
         mask: The nodes whose labels may be used, boolean or 0 and 1.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend import GTrans, mend
+        >>> from graphmend.lab.backbones import GCN
+        >>> data, model = Data(x=torch.rand(20, 3), edge_index=torch.randint(20, (2, 60))).coalesce(), GCN(3, 8, 2)
+        >>> from graphmend.surrogates import Supervised
+        >>> data.y, data.train_mask = torch.randint(2, (20,)), torch.arange(20) < 10
+        >>> history = mend(model, data, GTrans(Supervised(data.train_mask), steps=5, edge_steps=0)).history
+        >>> history[-1].loss < history[0].loss
+        True
     """
 
     mask: Tensor

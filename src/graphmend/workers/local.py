@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
@@ -18,7 +19,7 @@ import torch
 from graphmend.errors import GraphMendError, require
 from graphmend.files.files import first_line
 
-__all__ = ["Local", "Lost", "Tree", "Workers", "processes"]
+__all__ = ["Local", "Lost", "Workers", "processes"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,35 +38,6 @@ class Lost(Generic[T]):
     item: T
     reason: str
     out_of_memory: bool = False
-
-
-class Tree(Generic[R]):
-    """Merges values in pairs as they come, and these in pairs again; which ones depends on nothing but their order.
-
-    So sums of floats are the same on every run, and are off by the depth of the tree, not by the number of values.
-
-    Args:
-        merge: Makes one value of two neighbours.
-    """
-
-    def __init__(self, merge: Callable[[R, R], R]) -> None:
-        self.merge = merge
-        self._parts: list[tuple[int, R]] = []  # each of as many values as 2 to the power of its level
-
-    def add(self, value: R) -> None:
-        """Add the next value."""
-        level = 0
-        while self._parts and self._parts[-1][0] == level:
-            value, level = self.merge(self._parts.pop()[1], value), level + 1
-        self._parts.append((level, value))
-
-    def total(self) -> R:
-        """All of them merged."""
-        require(bool(self._parts), "there is nothing to merge; give at least one item")
-        value = self._parts.pop()[1]
-        while self._parts:
-            value = self.merge(self._parts.pop()[1], value)
-        return value
 
 
 class Workers(Protocol):
@@ -116,6 +88,54 @@ class Local:
             raise GraphMendError(message) from error
         finally:
             results.close()
+
+    def growing(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        then: Callable[[T], Iterable[T]],
+        taken: Callable[[T], None],
+    ) -> Iterator[R]:
+        """Call a function for every item, and for those that become possible by it, the newest first.
+
+        Args:
+            function: What is called.
+            items: What it is called for at first.
+            then: The items that may follow, once one is finished.
+            taken: Told of each item when it begins, or is about to.
+        """
+        open_items = deque(items)
+        if self.jobs == 1:
+            while open_items:
+                item = open_items.popleft()
+                taken(item)
+                yield function(item)
+                open_items.extendleft(reversed(list(then(item))))
+            return
+        import joblib  # when needed: on import it changes the environment
+        from joblib.externals.loky import get_reusable_executor
+
+        jobs = joblib.effective_n_jobs(self.jobs)
+        threads = max(1, joblib.cpu_count() // jobs)
+        pool = get_reusable_executor(jobs, initializer=_begin, initargs=(os.getpid(), threads), env={})
+        working: dict[Future[R], T] = {}
+        try:
+            while open_items or working:
+                while open_items and len(working) < jobs:
+                    item = open_items.popleft()
+                    taken(item)
+                    working[pool.submit(function, item)] = item
+                for future in wait(working, return_when=FIRST_COMPLETED).done:
+                    item = working.pop(future)
+                    result = future.result()
+                    open_items.extendleft(reversed(list(then(item))))
+                    yield result
+        except BrokenProcessPool as error:
+            reason = f"a process was lost, perhaps because memory ran out ({first_line(error)})"
+            message = f"{reason}; use fewer --jobs. What was finished is kept"
+            raise GraphMendError(message) from error
+        finally:
+            pool.shutdown(wait=True, kill_workers=bool(working))
 
 
 def processes(jobs: int, threads: int) -> ProcessPoolExecutor:

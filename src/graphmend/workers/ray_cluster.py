@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 from graphmend.errors import GraphMendError, optional_module, require
 from graphmend.files.files import first_line
-from graphmend.workers.local import Lost, Tree
+from graphmend.graph.merging import Tree
+from graphmend.workers.local import Lost
 
 __all__ = ["LOCAL", "OutOfMemory", "Ray"]
 
@@ -74,8 +75,7 @@ class Ray:
                 (reference,), _ = ray.wait(list(waiting), num_returns=1)
                 yield _result(ray, reference, waiting.pop(reference))
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            _cancel(ray, list(waiting))
 
     def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R | Lost[None]:
         """What a function gives for all items, merged in pairs in their order, where the parts are.
@@ -93,11 +93,11 @@ class Ray:
                 tree.add(waiting[-1])
                 if len(waiting) >= self.window:
                     _, waiting = ray.wait(waiting, num_returns=1, fetch_local=False)
-            waiting.append(tree.total())
-            return _result(ray, waiting[-1], None)  # type: ignore[no-any-return]
+            whole = tree.total()
+            waiting = [reference for reference in waiting if reference != whole] + [whole]
+            return _result(ray, whole, None)  # type: ignore[no-any-return]
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            _cancel(ray, waiting)
 
     @property
     def cores(self) -> int:
@@ -147,6 +147,13 @@ def _call(shared: list[Any], item: T) -> Any:
 
 def _merge(shared: list[Any], first: R, second: R) -> Any:
     return _kept(shared[0])(first, second)
+
+
+def _cancel(ray: Any, references: list[Any]) -> None:
+    """Give up what is not done yet; cancelling what is done can end this process (seen with Ray 2.60)."""
+    if references:
+        for reference in ray.wait(references, num_returns=len(references), timeout=0, fetch_local=False)[1]:
+            ray.cancel(reference, force=True)
 
 
 def _result(ray: Any, reference: Any, item: T) -> Any:

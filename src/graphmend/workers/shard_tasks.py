@@ -1,13 +1,15 @@
 """Shards of a graph folder as tasks of a Ray cluster.
 
-What travels is small: the function with the model, and which nodes a shard owns. Every machine maps the folder itself.
-One that does not see it, or sees another graph there, gets the arrays through Ray's object store, which keeps one copy
-of them on each machine and spills to its disk.
+What travels is the function with the model, and which nodes a shard owns. Every machine maps the folder itself. One
+that does not see it, or sees another graph there, gets the arrays through Ray's object store, and so does everyone with
+representations of all nodes that a function needs: the store keeps one copy on each machine, which all processes there
+read in place, and spills to the disk.
 """
 
 from __future__ import annotations
 
 import copy
+import io
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +24,7 @@ from torch import Tensor
 from graphmend.errors import GraphMendError, require, shown
 from graphmend.files.files import first_line
 from graphmend.graph.mapped import MappedGraph
+from graphmend.graph.merging import merged
 from graphmend.progress import track
 from graphmend.shards.folder import digest_of, open_graph
 from graphmend.workers.local import Lost
@@ -32,6 +35,7 @@ __all__ = ["ShardTasks", "on_cluster"]
 T = TypeVar("T")
 R = TypeVar("R")
 
+LARGE = 1 << 20  # bytes of a tensor that lies in the object store by itself
 PER_CORE = 2  # shards with Ray at once: one that runs, and one that waits or whose result has not been fetched
 
 
@@ -90,6 +94,18 @@ class ShardTasks:
             for _, answer in zip(bar, self._answers(self._ray, function, shards), strict=True):
                 yield answer
 
+    def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R:
+        """What a function gives for all shards, merged in a tree where the parts are."""
+        shards = list(items)
+        if self._ray is None or not shards:
+            return merged(function, shards, merge)
+        answer = self._ray.merged(self._job(self._ray, function), shards, _merging(merge))
+        if isinstance(answer, _Unseen):
+            self._arrays = _Arrays.put(self._ray.connected(), self._graph)
+            answer = self._ray.merged(self._job(self._ray, function), shards, _merging(merge))
+        found: R = _checked(answer, self._ray)
+        return found
+
     def _answers(self, ray: Ray, function: Callable[[T], R], shards: list[T]) -> Iterator[R]:
         unseen: list[T] = []
         for answer in ray(self._job(ray, function), shards):
@@ -103,12 +119,21 @@ class ShardTasks:
                 yield _checked(answer, ray)
 
     def _job(self, ray: Ray, function: Callable[[Any], Any]) -> _Job:
-        content = ray.connected().cloudpickle.dumps(function)
-        return _Job(content, self._graph.digest, self._arrays, tuple(sys.path))
+        content, stored = _Stored.pack(ray.connected(), function)
+        return _Job(content, stored, self._graph.digest, self._arrays, tuple(sys.path))
 
     def close(self) -> None:
         """From now on this process works alone, and the cluster forgets the graph."""
         self._ray = self._arrays = None
+
+
+def _merging(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """What has not been seen by one of two cannot be merged."""
+
+    def both(first: Any, second: Any) -> Any:
+        return next((one for one in (first, second) if isinstance(one, _Unseen)), None) or merge(first, second)
+
+    return both
 
 
 @dataclass(frozen=True)
@@ -119,37 +144,67 @@ class _Unseen:
 
 
 @dataclass(frozen=True)
-class _Arrays:
-    """A graph in the object store: references to its arrays, and what else belongs to it."""
+class _Stored:
+    """A tensor in the object store."""
 
-    references: dict[str, Any]
-    kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]]
+    reference: Any
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @classmethod
+    def put(cls, ray: Any, tensor: Tensor) -> _Stored:
+        """Put it there."""
+        flat = tensor.detach().contiguous().view(-1)
+        return cls(ray.put(flat.view(torch.uint8).numpy()), tensor.dtype, tuple(tensor.shape))
+
+    def get(self) -> Tensor:
+        """The tensor where it lies, not to be written to."""
+        import ray
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it cannot be written to
+            return torch.from_numpy(ray.get(self.reference)).view(self.dtype).view(self.shape)
+
+    @classmethod
+    def pack(cls, ray: Any, function: Any) -> tuple[bytes, list[_Stored]]:
+        """A function ready to travel, and the large tensors in it, each of which is put into the store once."""
+        stored: list[_Stored] = []
+        places: dict[int, int] = {}
+
+        class Pickler(ray.cloudpickle.Pickler):  # type: ignore[misc]
+            def reducer_override(self, value: Any) -> Any:
+                is_plain = type(value) is Tensor and value.device.type == "cpu" and value.layout == torch.strided
+                if not is_plain or value.numel() * value.element_size() < LARGE:
+                    return super().reducer_override(value)
+                if id(value) not in places:
+                    places[id(value)] = len(stored)
+                    stored.append(cls.put(ray, value))
+                return _from_store, (places[id(value)],)
+
+        file = io.BytesIO()
+        Pickler(file).dump(function)
+        return file.getvalue(), stored
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """A graph in the object store: its arrays, and what else belongs to it."""
+
+    tensors: dict[str, _Stored]
     values: dict[str, Any]
     symmetric: bool
 
     @classmethod
     def put(cls, ray: Any, graph: MappedGraph) -> _Arrays:
         """Put them there."""
-        offsets = graph.offsets()
-        assert offsets is not None
-        contents = {**graph.to_dict(), "offsets": offsets}
+        contents = {**graph.to_dict(), "offsets": graph.offsets()}
         tensors = {name: value for name, value in contents.items() if isinstance(value, Tensor)}
-        bytes_of = {name: value.contiguous().view(-1).view(torch.uint8) for name, value in tensors.items()}
-        references = {name: ray.put(value.numpy()) for name, value in bytes_of.items()}
-        kinds = {name: (value.dtype, tuple(value.shape)) for name, value in tensors.items()}
         values = {name: value for name, value in contents.items() if name not in tensors}
-        return cls(references, kinds, values, graph.is_symmetric)
+        return cls({name: _Stored.put(ray, value) for name, value in tensors.items()}, values, graph.is_symmetric)
 
     def graph(self, folder: Path) -> MappedGraph:
         """The graph, its arrays where the object store has them."""
-        import ray
-
-        out, tensors = MappedGraph(), dict[str, Tensor]()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the arrays cannot be written to, and nobody does
-            for name, reference in self.references.items():
-                dtype, shape = self.kinds[name]
-                tensors[name] = torch.from_numpy(ray.get(reference)).view(dtype).view(shape)
+        out, tensors = MappedGraph(), {name: stored.get() for name, stored in self.tensors.items()}
         offsets = tensors.pop("offsets")
         for name, value in {**self.values, **tensors}.items():
             out[name] = value
@@ -162,6 +217,7 @@ class _Job:
     """A function of a shard, on its way to another process."""
 
     content: bytes
+    stored: list[_Stored]
     digest: str
     arrays: _Arrays | None
     path: tuple[str, ...]
@@ -194,6 +250,12 @@ class _Job:
 
 _HERE: _Job | None = None
 """The job that is being read."""
+
+
+def _from_store(place: int) -> Tensor:
+    """A large tensor, in the process that reads a job."""
+    assert _HERE is not None
+    return _HERE.stored[place].get()
 
 
 class _UnseenFolder(Exception):

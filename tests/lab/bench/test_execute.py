@@ -11,8 +11,8 @@ import torch
 
 from graphmend import GraphMendError
 from graphmend.errors import MissingDataError
-from graphmend.lab.bench.execute import execute, ordered
-from graphmend.lab.bench.recipes import adapt_run, attack_run, train_run, tune_run
+from graphmend.lab.bench.execute import Times, execute, ordered
+from graphmend.lab.bench.recipes import adapt_run, attack_run, train_run, tune_run, tuned_training_run
 from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.tasks import TASKS
 from graphmend.workers.local import Local
@@ -140,3 +140,52 @@ def test_an_archive_holds_results_and_nothing_else(store: Store, tmp_path: Path)
 def test_an_unknown_task_is_named(store: Store) -> None:
     with pytest.raises(GraphMendError, match=f"unknown task 'cook'; choose one of {', '.join(sorted(TASKS))}"):
         execute([Run("cook", {})], store)
+
+
+def test_a_cell_is_finished_before_the_next_one_begins(store: Store) -> None:
+    """What a finished run makes possible comes next, and everything that ends is told."""
+    runs, told = [adapt_run(erm(0)), adapt_run(erm(1))], []
+    execute(runs, store, finished=lambda run: told.append(f"{run.task} {run.settings['seed']}") or "")
+    assert told == ["train 0", "adapt 0", "train 1", "adapt 1"]
+
+
+def test_the_time_left_is_that_of_like_runs() -> None:
+    done = {"status": "done", "seconds": 2.0}
+    slow = train_run("wine", "gat", 0, FEW)
+    times = Times({erm(0): done, erm(1): {**done, "seconds": 4.0}, slow: {**done, "seconds": 9.0}})
+    assert times.left([erm(2), erm(3)], 1) == 6.0  # the mean of 2 and 4, twice
+    assert times.left([erm(2), train_run("wine", "gat", 1, FEW)], 2) == 6.0
+    assert times.left([train_run("digits", "gcn", 0, FEW)], 1) == 5.0  # the mean over all trainings
+    assert times.left([adapt_run(erm())], 1) is None
+    times.add(adapt_run(erm()), {**done, "seconds": 1.0})
+    assert times.left([adapt_run(erm(1))], 1) == 1.0
+
+
+def test_a_training_with_tuned_settings_is_the_one_that_was_chosen(store: Store) -> None:
+    tune = tuned_training_run(erm(), {"drop_edge": [0.9, 0.0]})
+    run = adapt_run(erm(1), tune_training=tune)
+    execute([run], store)
+    chosen = store.require(tune)["settings"]["drop_edge"]
+    plain = adapt_run(erm(1, drop_edge=chosen))
+    execute([plain], store)
+    assert store.require(run)["score"] == store.require(plain)["score"]
+    assert len(store.require(tune)["trials"]) == 2
+
+
+def test_one_draw_of_the_data_serves_all_seeds() -> None:
+    runs = [train_run("cora-ood", "gcn", seed) for seed in (0, 1)]
+    redrawn = [train_run("cora-ood", "gcn", seed, redraw=True) for seed in (0, 1)]
+    assert runs[0] == redrawn[0] and runs[1] != redrawn[1]
+    assert runs[1].settings["draw"] == 0 and "draw" not in redrawn[1].settings
+    assert "draw" not in train_run("twitch-e", "gcn", 1).settings
+
+
+def test_an_unpacked_attack_is_found_again(store: Store, tmp_path: Path) -> None:
+    """Archives hold no flips, which the next run on the attacked graph needs."""
+    attack = attack_run(erm(), 0.05, epochs=2, block_size=2000)
+    execute([adapt_run(erm(), attack=attack)], store)
+    store.pack(tmp_path / "a.tar.xz")
+    other, run = Store(tmp_path / "other"), adapt_run(erm(), {"name": "jaccard", "threshold": -1.0}, attack=attack)
+    other.unpack(tmp_path / "a.tar.xz")
+    assert execute([run], other).failed == 0
+    assert other.require(run)["score"] == store.require(adapt_run(erm(), attack=attack))["score"]

@@ -21,7 +21,7 @@ from graphmend.lab.bench.workspace import Workspace
 from graphmend.workers.local import Lost
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NAME = "self-supervision"
+NAME = "augmentations"
 EXPERIMENT = EXPERIMENTS[NAME]
 CHOICE = EXPERIMENT.choice.for_smoke("ood")
 MAIN = "import graphmend.cli as cli; cli.main()"
@@ -82,7 +82,7 @@ def test_a_run_whose_process_died_is_a_failed_cell(tmp_path: Path) -> None:
 
 
 def start(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-W", "ignore", "-c", MAIN, "bench", NAME, "--smoke", "--store", str(folder)]
     return subprocess.Popen(
         [*command, "--jobs", str(jobs)],

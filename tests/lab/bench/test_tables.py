@@ -41,7 +41,7 @@ def test_a_row_without_numbers_has_no_rank() -> None:
     table = made()
     for column in table.columns:
         table.cells[GCN[2], column] = Cell((None,))
-    assert table.ranks()[GCN[2]] is None and "| gcn | eerm | not run | not run | - |" in table.markdown()
+    assert table.ranks()[GCN[2]] is None and "Not run yet: gcn eerm." in table.markdown()
 
 
 def test_significance_is_paired_and_corrected() -> None:

@@ -17,7 +17,7 @@ import graphmend
 from graphmend import GTrans, Identity, mend
 from graphmend.lab.backbones import GCN
 from graphmend.results.report import gather
-from graphmend.results.report.facts import Facts
+from graphmend.results.report.facts import EDGES, Facts
 from graphmend.results.report.gather import NEIGHBOURS, facts_of, gauges_of
 from graphmend.results.report.scores import scores_of, wilson
 from graphmend.results.verdict import Evidence, Verdict
@@ -78,6 +78,29 @@ def test_a_node_has_its_neighbours_and_its_explanation() -> None:
     why = result.explain(node.node)
     assert node.parts == tuple((part.label, part.effect) for part in why.parts) and node.margin == why.margin
     assert (node.before, node.after) == (why.before, why.after)
+
+
+def test_every_node_of_the_map_has_its_neighbours_those_that_changed_first() -> None:
+    result = gtrans()
+    drawn = facts_of(result).map
+    assert drawn is not None and len(drawn.around) == len(drawn.nodes) == 40
+    before, moved = result.graph_before(), result.patch.feature_change(result.data.x)
+    source, target = result.patch.removed_edges()
+    for node, (total, *rest) in zip(drawn.nodes, drawn.around, strict=True):
+        others = set(before.edge_index[0, before.edge_index[1] == node].tolist()) - {node}
+        gone = set(source[target == node].tolist())
+        some = [rest[k : k + 4] for k in range(0, len(rest), 4)]
+        assert (
+            total == len(others) and len(some) == min(total, gather.DRAWN) and {other for other, *_ in some} <= others
+        )
+        assert all(EDGES[kind] == ("removed" if other in gone else "kept") for other, _, kind, _ in some)
+        assert all(group == int(result.predictions[other]) for other, group, _, _ in some)
+        assert all(row == int(moved[other] > 0) for other, _, _, row in some)
+        order = [(kind == 0, -float(moved[other])) for other, _, kind, _ in some]
+        assert order == sorted(order)
+    sure = result.logits.double().softmax(1).max(1).values
+    assert list(drawn.sure[1::2]) == (100 * sure).round().int().tolist()
+    assert list(drawn.rows_changed) == list(range(40)), "all rows changed"
 
 
 def test_nodes_are_not_explained_for_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ class Gate(Adapter):
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
 
     Example:
+        >>> from graphmend import Gate
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from graphmend.lab.backbones import GCN

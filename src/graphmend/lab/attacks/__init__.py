@@ -8,3 +8,10 @@ from graphmend.lab.attacks.prbcd import PRBCD
 __all__ = ["ATTACKS", "GRBCD", "PRBCD", "EdgeAttack"]
 
 ATTACKS: dict[str, type[EdgeAttack]] = {"grbcd": GRBCD, "prbcd": PRBCD}
+"""Every attack by name.
+
+Example:
+    >>> from graphmend.lab.attacks import ATTACKS
+    >>> list(ATTACKS)
+    ['grbcd', 'prbcd']
+"""

@@ -39,6 +39,11 @@ class EdgeAttack(ABC):
         loss: ``"tanh_margin"`` or ``"masked_cross_entropy"``.
         seed: Seed of the blocks and of everything else that is drawn.
         progress: Show a progress bar.
+
+    Example:
+        >>> from graphmend.lab.attacks import PRBCD, EdgeAttack
+        >>> issubclass(PRBCD, EdgeAttack)
+        True
     """
 
     model: nn.Module = field(repr=False)

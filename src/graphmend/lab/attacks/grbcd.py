@@ -28,6 +28,14 @@ class GRBCD(EdgeAttack):
         model: The attacked model; it and all arguments not listed here are those of :class:`EdgeAttack`.
         epochs: Gradient steps, at most one per flip.
         loss: ``"masked_cross_entropy"`` or ``"tanh_margin"``.
+
+    Example:
+        >>> from graphmend.lab.attacks import GRBCD
+        >>> from graphmend.lab.backbones import GCN
+        >>> from graphmend.lab.data import embedded
+        >>> data = embedded("wine").test[0]
+        >>> GRBCD(GCN(13, 16, 3), rate=0.05, epochs=2)(data).is_undirected()
+        True
     """
 
     epochs: int = 100

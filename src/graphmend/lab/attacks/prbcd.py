@@ -178,6 +178,9 @@ class PRBCD(EdgeAttack):
         num_samples: Discrete graphs tried at the end.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.attacks import PRBCD
         >>> from graphmend.lab.backbones import GCN
         >>> ring = torch.stack([torch.arange(6), torch.arange(6).roll(1)])
         >>> data = Data(x=torch.eye(6), edge_index=torch.cat([ring, ring.flip(0)], dim=1))

@@ -20,6 +20,13 @@ class AirGNN(PredictThenPropagate):
               (y_i - h_i), \quad t = \frac{\lambda}{2 (1 - \lambda)}.
 
     ``lam`` (:math:`\lambda`) may be changed after training; 0 is plain propagation.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import AirGNN
+        >>> model = AirGNN(3, 8, 2)
+        >>> model(torch.rand(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 2])
     """
 
     @keeps_config

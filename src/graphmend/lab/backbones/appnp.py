@@ -13,6 +13,13 @@ class APPNP(PredictThenPropagate):
 
     :math:`X_{k+1} = (1 - \alpha) \hat A X_k + \alpha H` for ``hops`` steps from :math:`X_0 = H = \mathrm{MLP}(X)`.
     ``embed`` propagates the hidden representation in the same way.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import APPNP
+        >>> model = APPNP(3, 8, 2)
+        >>> model(torch.rand(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 2])
     """
 
     @keeps_config

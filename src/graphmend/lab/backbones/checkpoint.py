@@ -34,6 +34,10 @@ def save_model(model: nn.Module, path: str | Path, *, trainer: Mapping[str, Any]
         path: The file.
         trainer: How the model was trained, such as the name of a trainer and its settings. It is kept for people to
             read, and 'graphmend info' shows it; loading the model does not use it.
+
+    Example:
+        >>> from graphmend.lab.backbones import GCN, save_model
+        >>> save_model(GCN(3, 8, 2), "gcn.safetensors", trainer={"name": "erm", "epochs": 100})
     """
     names = {backbone: name for name, backbone in BACKBONES.items()}
     require(
@@ -51,6 +55,12 @@ def load_model(path: str | Path) -> nn.Module:
     """Read a backbone written by :func:`save_model`, in eval mode on the CPU.
 
     The options in the header are compared with the tensors in the file before a model is built.
+
+    Example:
+        >>> from graphmend.lab.backbones import GCN, load_model, save_model
+        >>> save_model(GCN(3, 8, 2), "gcn.safetensors")
+        >>> type(load_model("gcn.safetensors")).__name__
+        'GCN'
     """
     tensors, header = read_safetensors(path)
     found = header.get("format")

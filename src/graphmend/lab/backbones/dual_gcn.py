@@ -37,6 +37,8 @@ class DualGCN(nn.Module):
         walk_length: Steps of the longest walks.
 
     Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import DualGCN
         >>> model = DualGCN(8, 128, 3)
         >>> model(torch.rand(4, 8), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
         torch.Size([4, 3])

@@ -70,6 +70,13 @@ class GAT(nn.Module):
 
     ``released=True`` does what the released GTrans code does: edge weights multiply messages after the softmax (so
     weight 0 is not quite the edge removed), and ``embed`` uses ReLU where the prediction uses ELU.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import GAT
+        >>> model = GAT(3, 8, 2)
+        >>> model(torch.rand(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 2])
     """
 
     @keeps_config

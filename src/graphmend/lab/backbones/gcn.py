@@ -19,6 +19,7 @@ class GCN(nn.Module):
     convolution; ``embed`` returns the input of the last one.
 
     Example:
+        >>> from graphmend.lab.backbones import GCN
         >>> import torch
         >>> model = GCN(8, 16, 3)
         >>> model(torch.rand(4, 8), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape

@@ -15,6 +15,13 @@ class GPR(PredictThenPropagate):
     :math:`Y = \sum_{k=0}^{K} \gamma_k \hat A^k\, \mathrm{MLP}(X)` with trained :math:`\gamma`, starting from
     :math:`\gamma_k = \alpha (1 - \alpha)^k` and :math:`\gamma_K = (1 - \alpha)^K`. As the linear maps come first,
     ``embed`` propagates the hidden representation with the same :math:`\gamma`.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import GPR
+        >>> model = GPR(3, 8, 2)
+        >>> model(torch.rand(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 2])
     """
 
     @keeps_config

@@ -28,10 +28,23 @@ BACKBONES: dict[str, type[nn.Module]] = {
     "simp_gcn": SimPGCN,
     "dual_gcn": DualGCN,
 }
+"""Every backbone by name.
+
+Example:
+    >>> from graphmend.lab.backbones import BACKBONES
+    >>> BACKBONES["gcn"].__name__
+    'GCN'
+"""
 
 
 def build(name: str, in_channels: int, hidden_channels: int, out_channels: int, **options: Any) -> nn.Module:
-    """Build a backbone by name; ``options`` are those of its constructor."""
+    """Build a backbone by name; ``options`` are those of its constructor.
+
+    Example:
+        >>> from graphmend.lab.backbones import build
+        >>> type(build("sage", 3, 8, 2, num_layers=3)).__name__
+        'SAGE'
+    """
     backbone = choose("backbone", name, BACKBONES)
     try:
         return backbone(in_channels, hidden_channels, out_channels, **options)

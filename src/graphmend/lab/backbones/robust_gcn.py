@@ -59,6 +59,8 @@ class RobustGCN(nn.Module):
         sample: Draw class scores also in eval mode, as the released code does; they are then different in every call.
 
     Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import RobustGCN
         >>> model = RobustGCN(8, 16, 3).eval()
         >>> model(torch.rand(4, 8), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
         torch.Size([4, 3])

@@ -44,6 +44,13 @@ class SAGE(nn.Module):
 
     ``mean="weights"`` divides by the sum of weights, the exact relaxation of the mean. ``mean="entries"`` divides by
     the number of edges with a non-zero weight, as the released GTrans code does.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import SAGE
+        >>> model = SAGE(3, 8, 2)
+        >>> model(torch.rand(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 2])
     """
 
     @keeps_config

@@ -61,6 +61,8 @@ class SimPGCN(nn.Module):
         dropout: Dropout of the hidden layers.
 
     Example:
+        >>> import torch
+        >>> from graphmend.lab.backbones import SimPGCN
         >>> model = SimPGCN(8, 16, 3)
         >>> model(torch.rand(4, 8), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
         torch.Size([4, 3])

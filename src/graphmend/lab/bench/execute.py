@@ -6,7 +6,7 @@ import resource
 import statistics
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,14 @@ import torch
 
 from graphmend.errors import MissingDataError, choose
 from graphmend.files.provenance import provenance
+from graphmend.lab.bench.board import Board
 from graphmend.lab.bench.store import Result, Run, Store
 from graphmend.lab.bench.tasks import TASKS
 from graphmend.lab.bench.workspace import Workspace
-from graphmend.progress import track
 from graphmend.workers.folders import in_folder
 from graphmend.workers.local import Local, Lost, Workers
 
-__all__ = ["Status", "Summary", "Watch", "carry_out", "execute", "ordered", "with_needs"]
+__all__ = ["Status", "Summary", "Times", "Watch", "carry_out", "execute", "ordered", "with_needs"]
 
 
 @dataclass(frozen=True)
@@ -45,32 +45,97 @@ def execute(
     workers: Workers | None = None,
     retry: bool = False,
     progress: bool = False,
+    finished: Callable[[Run], str] = lambda run: "",
 ) -> Summary:
-    """Carry out all runs that have no result yet, and before them the runs that they need.
+    """Carry out all runs that have no result yet, and before each the runs that it needs.
 
     Args:
-        runs: What is wanted.
+        runs: What is wanted, the first first.
         store: Where results are kept.
         device: Where to compute.
         data_dir: Where data sets are looked for first.
         workers: Who computes; this process by default.
         retry: Whether runs that failed before are tried again.
-        progress: Show a progress bar with the time left.
+        progress: Show what runs, and the time left for all.
+        finished: What to say about a run that has ended, if anything.
     """
     workers = Local() if workers is None else workers
     work = _Work(device, None if data_dir is None else Path(data_dir).absolute())
     levels = ordered(runs)
-    records = [store.read(run) for level in levels for run in level]
-    finished = sum(not _is_open(record, retry) for record in records)
+    records = {run: store.read(run) for level in levels for run in level}
+    open_runs = {run: None for level in levels for run in level if _is_open(records[run], retry)}
+    times = Times(records)
     done = failed = 0
+    with Board(len(open_runs), progress) as board:
+
+        def ended(run: Run) -> None:
+            del open_runs[run]
+            times.add(run, store.read(run))
+            board.ended(run, times.left(open_runs, getattr(workers, "jobs", 1)), finished(run))
+
+        if isinstance(workers, Local):
+            statuses = _as_they_can(
+                workers, work, store, list(dict.fromkeys(_needs_first(runs))), open_runs, board, ended
+            )
+        else:
+            statuses = _by_level(workers, work, store, levels, open_runs, ended)
+        with closing(statuses):
+            for status in statuses:
+                done, failed = done + (status == "done"), failed + (status != "done")
+    return Summary(len(records), len(records) - done - failed, done, failed)
+
+
+def _as_they_can(
+    workers: Local,
+    work: _Work,
+    store: Store,
+    order: Sequence[Run],
+    open_runs: Mapping[Run, None],
+    board: Board,
+    ended: Callable[[Run], None],
+) -> Generator[str, None, None]:
+    """Each run as soon as what it needs is there; what a finished run makes possible comes next."""
+    missing = {run: {need for need in run.needs if need in open_runs} for run in order if run in open_runs}
+    followers: dict[Run, list[Run]] = {}
+    for run, needs in missing.items():
+        for need in needs:
+            followers.setdefault(need, []).append(run)
+
+    def then(run: Run) -> list[Run]:
+        ended(run)
+        for follower in followers.get(run, []):
+            missing[follower].discard(run)
+        return [follower for follower in followers.get(run, []) if not missing[follower]]
+
+    folder = store.folder.absolute()
+    here = _InFolder(work, folder)
+    yield from workers.growing(here, [run for run, needs in missing.items() if not needs], then, board.began)
+
+
+def _by_level(
+    workers: Workers,
+    work: _Work,
+    store: Store,
+    levels: list[list[Run]],
+    open_runs: Mapping[Run, None],
+    ended: Callable[[Run], None],
+) -> Generator[str, None, None]:
+    """On other machines: all runs that need nothing, then those that need only these, and so on."""
     for level in levels:
-        open_runs = [run for run in level if _is_open(store.read(run), retry)]
-        results = in_folder(workers, work, store.folder, open_runs, lambda run: _needed(run, store))
-        with closing(results), closing(track(range(len(open_runs)), _label(level), progress)) as bar:
-            for _ in bar:
-                is_done = _kept(next(results), store) == "done"
-                done, failed = done + is_done, failed + (not is_done)
-    return Summary(len(records), finished, done, failed)
+        wanted = [run for run in level if run in open_runs]
+        with closing(in_folder(workers, work, store.folder, wanted, lambda run: _needed(run, store))) as results:
+            for answer in results:
+                status = _kept(answer, store)
+                yield status
+        for run in wanted:
+            ended(run)
+
+
+def _needs_first(runs: Iterable[Run]) -> Iterator[Run]:
+    """Each run after what it needs, one after another."""
+    for run in runs:
+        yield from _needs_first(run.needs)
+        yield run
 
 
 def ordered(runs: Iterable[Run]) -> list[list[Run]]:
@@ -127,6 +192,17 @@ class _Work:
         return carry_out(run, Store(folder), self.device, self.data_dir)
 
 
+@dataclass(frozen=True)
+class _InFolder:
+    """Work in one folder."""
+
+    work: _Work
+    folder: Path
+
+    def __call__(self, run: Run) -> str:
+        return self.work(run, self.folder)
+
+
 def _needed(run: Run, store: Store) -> list[Path]:
     """The files that a run reads."""
     records = [store.path(need) for need in run.needs]
@@ -145,10 +221,6 @@ def _kept(answer: str | Lost[Run], store: Store) -> str:
 
 def _is_open(record: dict[str, Any] | None, retry: bool) -> bool:
     return record is None or (record["status"] != "done" and (retry or record.get("missing_data", False)))
-
-
-def _label(level: list[Run]) -> str:
-    return " and ".join(sorted({run.task for run in level}))
 
 
 def _peak_memory(device: torch.device) -> float:
@@ -185,29 +257,50 @@ class Watch:
 
     def __init__(self, runs: Iterable[Run], store: Store) -> None:
         self.records = {run: store.read(run) for run in with_needs(runs)}
-        times: dict[tuple[str, str | None], list[float]] = {}
-        for run, record in self.records.items():
-            if record is not None and record["status"] == "done":
-                for kind in _kinds(run):
-                    times.setdefault(kind, []).append(record["seconds"])
-        self.means = {kind: statistics.fmean(seconds) for kind, seconds in times.items()}
+        self.times = Times(self.records)
 
     def __call__(self, runs: Iterable[Run]) -> Status:
         """The status of some of the runs."""
         records = {run: self.records[run] for run in with_needs(runs)}
-        estimates = [self._estimate(run) for run, record in records.items() if record is None]
-        known = [seconds for seconds in estimates if seconds is not None]
-        left = sum(known) if len(known) == len(estimates) else None
+        left = self.times.left((run for run, record in records.items() if record is None), 1)
         return Status(len(records), _count(records.values(), "done"), _count(records.values(), "failed"), left)
 
+
+class Times:
+    """How long runs take, from finished ones that are like them.
+
+    Args:
+        records: Runs with their records, if they have any.
+    """
+
+    def __init__(self, records: Mapping[Run, Result | None]) -> None:
+        self.seconds: dict[tuple[str, ...], list[float]] = {}
+        for run, record in records.items():
+            self.add(run, record)
+
+    def add(self, run: Run, record: Result | None) -> None:
+        """Learn from a finished run."""
+        if record is not None and record["status"] == "done":
+            for kind in _kinds(run):
+                self.seconds.setdefault(kind, []).append(record["seconds"])
+
+    def left(self, runs: Iterable[Run], jobs: int) -> float | None:
+        """Seconds for some runs, so many at the same time; ``None`` if no run of one of their tasks is finished."""
+        estimates = [self._estimate(run) for run in runs]
+        known = [seconds for seconds in estimates if seconds is not None]
+        return sum(known) / max(jobs, 1) if len(known) == len(estimates) else None
+
     def _estimate(self, run: Run) -> float | None:
-        """The mean over finished runs of the same task on the same data set, or else on any."""
-        return next((self.means[kind] for kind in _kinds(run) if kind in self.means), None)
+        """The mean over finished runs of the same method on the same data set, or else of the same task."""
+        return next((statistics.fmean(self.seconds[kind]) for kind in _kinds(run) if kind in self.seconds), None)
 
 
-def _kinds(run: Run) -> tuple[tuple[str, str | None], ...]:
+def _kinds(run: Run) -> tuple[tuple[str, ...], ...]:
     settings = run.settings.get("train", run.settings)  # an attack has those of the training inside
-    return (run.task, settings.get("dataset")), (run.task, None)
+    names = (settings.get("trainer", {}).get("name"), settings.get("backbone"))
+    method = ",".join(map(str, (*names, run.settings.get("adapter", {}).get("name"))))
+    dataset = str(settings.get("dataset"))
+    return (run.task, dataset, method), (run.task, dataset), (run.task,)
 
 
 def _count(records: Iterable[Result | None], status: str) -> int:

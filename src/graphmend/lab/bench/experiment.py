@@ -74,6 +74,17 @@ class Measure:
     paper: Published | str | None = None
     digits: int = 2
 
+    def cell(self, store: Store, planned: int | None = None) -> Cell:
+        """What was measured so far."""
+        records = [store.read(run) for run in self.runs]
+        values = tuple(
+            self.value(record["result"]) if record is not None and record["status"] == "done" else None
+            for record in records
+        )
+        failed = [record for record in records if record is not None and record["status"] == "failed"]
+        note = ("OOM" if all(record["out_of_memory"] for record in failed) else "failed") if failed else ""
+        return Cell(values, self.paper, note, self.digits, planned)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -87,6 +98,7 @@ class Experiment:
         runs: The runs for a choice.
         render: Makes the table, if there is one.
         figure: Draws the figure, if there is one; it returns a ``matplotlib.figure.Figure``.
+        measures: The cells of the table, where each is a number per seed.
     """
 
     name: str
@@ -96,6 +108,7 @@ class Experiment:
     runs: Callable[[Choice], list[Run]]
     render: Callable[[Choice, Store], Table] | None = None
     figure: Callable[[Choice, Store], Any] | None = None
+    measures: Callable[[Choice], list[Measure]] | None = None
 
     def drawn(self, choice: Choice, store: Store) -> Table | None:
         """The table from the results that there are; ``None`` if this is a figure alone."""
@@ -140,7 +153,7 @@ class Experiment:
         def figure(wanted: Choice, store: Store) -> Any:
             return None if draw is None else draw(render(wanted, store))
 
-        return cls(name, item, choice, setting, runs, render, figure=None if draw is None else figure)
+        return cls(name, item, choice, setting, runs, render, None if draw is None else figure, measures)
 
 
 def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Store, **options: Any) -> Table:
@@ -150,14 +163,7 @@ def table_of(title: str, measures: Iterable[Measure], choice: Choice, store: Sto
     columns: dict[str, None] = {}
     for measure in measures:
         rows[measure.row] = columns[measure.column] = None
-        records = [store.read(run) for run in measure.runs]
-        values = tuple(
-            measure.value(record["result"]) if record is not None and record["status"] == "done" else None
-            for record in records
-        )
-        failed = [record for record in records if record is not None and record["status"] == "failed"]
-        note = ("OOM" if all(record["out_of_memory"] for record in failed) else "failed") if failed else ""
-        cells[measure.row, measure.column] = Cell(values, measure.paper, note, measure.digits, len(choice.seeds))
+        cells[measure.row, measure.column] = measure.cell(store, len(choice.seeds))
     footer = [
         *_footer(choice, options.get("baseline"), options.get("tested")),
         *options.pop("footer", []),

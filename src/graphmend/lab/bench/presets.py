@@ -33,6 +33,7 @@ def preset(*path: str) -> dict[str, Any]:
     """A table of ``presets.toml`` by the names that lead to it; an error lists the names that exist.
 
     Example:
+        >>> from graphmend.lab.bench import preset
         >>> preset("gtrans", "ood", "cora-ood", "gcn")["lr_feature"]
         0.001
     """
@@ -43,7 +44,13 @@ def preset(*path: str) -> dict[str, Any]:
 
 
 def presets() -> dict[str, Any]:
-    """Everything in ``presets.toml``."""
+    """Everything in ``presets.toml``.
+
+    Example:
+        >>> from graphmend.lab.bench import presets
+        >>> "gtrans" in presets()
+        True
+    """
     return copy.deepcopy(_read("presets"))
 
 

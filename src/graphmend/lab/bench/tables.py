@@ -94,6 +94,14 @@ class Cell:
             return "-"
         return self.paper if isinstance(self.paper, str) else f"{self.paper.mean:.{self.digits}f}"
 
+    def text(self, stars: str = "") -> str:
+        """Our number, and in brackets the paper's and the difference."""
+        text = self.ours() + (f" {stars}" if stars else "")
+        if self.paper is None:
+            return text
+        difference = "" if self.difference is None else f", {self.difference:+.{self.digits}f}"
+        return f"{text} ({self.published()}{difference})"
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -200,43 +208,54 @@ class Table:
         return ranks
 
     def markdown(self) -> str:
-        """For documents; each cell has our number, then the paper's and the difference in brackets."""
+        """For documents; each cell has our number, then the paper's and the difference in brackets.
+
+        Rows and columns that have not run are named below, unless nothing has run.
+        """
+        rows, columns = self._shown()
         words = len(self.rows[0]) if self.rows else 1
         last = ["rank"] if self.ranked else []
-        lines = [f"### {self.title}", "", _line(["", *[""] * (words - 1), *self.columns, *last])]
-        lines.append(_line(["---"] * (words + len(self.columns) + len(last))))
+        lines = [f"### {self.title}", "", _line(["", *[""] * (words - 1), *columns, *last])]
+        lines.append(_line(["---"] * (words + len(columns) + len(last))))
         ranks = self.ranks() if self.ranked else {}
-        for row in self.rows:
-            cells = [self._text(row, column) for column in self.columns]
+        for row in rows:
+            cells = [self.cell(row, column).text(self.stars(row, column)) for column in columns]
             rank = [] if not self.ranked else ["-" if ranks[row] is None else f"{ranks[row]:.1f}"]
             lines.append(_line([*row, *cells, *rank]))
-        return "\n".join([*lines, "", *self.footer, *self._differences(), ""])
+        left = [" ".join(row) for row in self.rows if row not in rows]
+        left += [column for column in self.columns if column not in columns]
+        notes = [f"Not run yet: {', '.join(left)}."] if left else []
+        return "\n".join([*lines, "", *self.footer, *notes, *self._differences(), ""])
+
+    def _shown(self) -> tuple[list[tuple[str, ...]], list[str]]:
+        """Rows and columns that have numbers, or notes why they have none."""
+
+        def is_told(row: tuple[str, ...], column: str) -> bool:
+            cell = self.cells.get((row, column))
+            return cell is not None and (bool(cell.known) or cell.note not in ("", "-"))
+
+        rows = [row for row in self.rows if any(is_told(row, column) for column in self.columns)]
+        columns = [column for column in self.columns if any(is_told(row, column) for row in self.rows)]
+        return (rows, columns) if rows else (list(self.rows), list(self.columns))
 
     def _differences(self) -> list[str]:
         """A second table: the differences to the baseline with their intervals."""
-        rows = [row for row in self.rows if any(self.difference(row, column) for column in self.columns)]
+        columns = self._shown()[1]
+        rows = [row for row in self.rows if any(self.difference(row, column) for column in columns)]
         if not rows:
             return []
         title = f"Differences from {self.baseline}, in brackets their 95 % intervals over seeds"
-        lines = ["", f"#### {title}", "", _line([*[""] * len(rows[0]), *self.columns])]
-        lines.append(_line(["---"] * (len(rows[0]) + len(self.columns))))
-        for row in rows:
-            found = [self.difference(row, column) for column in self.columns]
-            stars = [self.stars(row, column) for column in self.columns]
-            texts = [
-                "-" if d is None else f"{d.text(self.cell(row, c).digits)} {star}".strip()
-                for d, c, star in zip(found, self.columns, stars, strict=True)
-            ]
-            lines.append(_line([*row, *texts]))
+        lines = ["", f"#### {title}", "", _line([*[""] * len(rows[0]), *columns])]
+        lines.append(_line(["---"] * (len(rows[0]) + len(columns))))
+        lines += [_line([*row, *(self._difference_text(row, column) for column in columns)]) for row in rows]
         return lines
 
-    def _text(self, row: tuple[str, ...], column: str) -> str:
-        cell, stars = self.cell(row, column), self.stars(row, column)
-        text = cell.ours() + (f" {stars}" if stars else "")
-        if cell.paper is None:
-            return text
-        difference = "" if cell.difference is None else f", {cell.difference:+.{cell.digits}f}"
-        return f"{text} ({cell.published()}{difference})"
+    def _difference_text(self, row: tuple[str, ...], column: str) -> str:
+        difference = self.difference(row, column)
+        if difference is None:
+            return "-"
+        told = f" (n={difference.seeds})" if difference.seeds < (self.cell(row, column).planned or 0) else ""
+        return f"{difference.text(self.cell(row, column).digits)}{told} {self.stars(row, column)}".strip()
 
     def csv(self) -> str:
         """One line per cell, all numbers in full."""
@@ -259,7 +278,7 @@ class Table:
         lines.append(" & ".join([*[""] * words, *map(_tex, self.columns)]) + r" \\")
         lines.append(r"\midrule")
         for row in self.rows:
-            cells = [_tex(self._text(row, column)) for column in self.columns]
+            cells = [_tex(self.cell(row, column).text(self.stars(row, column))) for column in self.columns]
             lines.append(" & ".join([*map(_tex, row), *cells]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 

@@ -30,7 +30,13 @@ __all__ = ["ByAdapting", "ByTraining", "Trial", "Tuned", "grid_points", "tune"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a grid: its settings with their score, or with the error if they failed."""
+    """One point of a grid: its settings with their score, or with the error if they failed.
+
+    Example:
+        >>> from graphmend.lab.bench import Trial, tune
+        >>> tune(lambda lr: -abs(lr - 0.1), {"lr": [1.0, 0.1]}).trials[1] == Trial({"lr": 0.1}, 0.0)
+        True
+    """
 
     settings: dict[str, Any]
     score: float | None
@@ -39,7 +45,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best settings, their score, and all trials in the order of the grid."""
+    """The best settings, their score, and all trials in the order of the grid.
+
+    Example:
+        >>> from graphmend.lab.bench import Tuned, tune
+        >>> best = tune(lambda lr: -abs(lr - 0.1), {"lr": [1.0, 0.1]})
+        >>> isinstance(best, Tuned), best.settings
+        (True, {'lr': 0.1})
+    """
 
     settings: dict[str, Any]
     score: float
@@ -50,6 +63,7 @@ def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """All combinations, the last name varying fastest.
 
     Example:
+        >>> from graphmend.lab.bench import grid_points
         >>> grid_points({"lr": [0.1, 0.01], "steps": [5]})
         [{'lr': 0.1, 'steps': 5}, {'lr': 0.01, 'steps': 5}]
     """
@@ -73,6 +87,7 @@ def tune(
         The best settings. A point that fails is among the trials, with its error.
 
     Example:
+        >>> from graphmend.lab.bench import tune
         >>> tune(lambda lr: -abs(lr - 0.1), {"lr": [1.0, 0.1, 0.01]}).settings
         {'lr': 0.1}
     """
@@ -120,6 +135,15 @@ class ByAdapting:
         metric: A name from :data:`graphmend.lab.metrics.METRICS`.
         fixed: Settings that are not tuned.
         call: Arguments of the call, such as ``seed`` or ``limits``.
+
+    Example:
+        >>> from graphmend import GTrans
+        >>> from graphmend.lab.backbones import GCN
+        >>> from graphmend.lab.bench import ByAdapting, tune
+        >>> from graphmend.lab.data import embedded
+        >>> evaluate = ByAdapting(GTrans, GCN(13, 16, 3), embedded("wine").val, fixed={"edge_steps": 0})
+        >>> len(tune(evaluate, {"lr_feature": [0.01, 0.1], "steps": [2]}).trials)
+        2
     """
 
     adapter: Callable[..., Adapter]
@@ -147,6 +171,15 @@ class ByTraining:
         splits: The data.
         seed: Seed of the initial weights.
         fixed: Settings of the trainer that are not tuned.
+
+    Example:
+        >>> from graphmend.lab.backbones import GCN
+        >>> from graphmend.lab.bench import ByTraining, tune
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.lab.training import ERM
+        >>> evaluate = ByTraining(ERM, lambda: GCN(13, 16, 3), embedded("wine"), fixed={"epochs": 3})
+        >>> len(tune(evaluate, {"lr": [0.1, 0.01]}).trials)
+        2
     """
 
     trainer: Callable[..., Trainer]

@@ -30,10 +30,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmend.errors import optional_module
-from graphmend.files.files import write_atomically, write_text
+from graphmend.files.files import write_text
 from graphmend.files.provenance import commit, provenance
-from graphmend.lab import INSTALL
 from graphmend.lab.attacks import PRBCD
 from graphmend.lab.attacks.pairs import UndirectedGraph
 from graphmend.lab.beyond.adaptive_attackers import TEMPERATURE, Defence, Evading, Through
@@ -43,6 +41,7 @@ from graphmend.lab.beyond.methods import card_of
 from graphmend.lab.beyond.rows import append, lines_of
 from graphmend.lab.beyond.sources import Source, model_of, splits_of
 from graphmend.lab.training import ERM
+from graphmend.results import style
 from graphmend.results.scores import score
 from graphmend.transforms import edge_similarity
 
@@ -213,38 +212,34 @@ def _text(found: Sequence[float]) -> str:
 
 
 STYLES = {
-    "frozen, transfer": ("#6c757d", "-", "frozen, attack on the bare model"),
-    "Jaccard, transfer": ("#e08e0b", "--", "Jaccard, same attack"),
-    "gate, transfer": ("#1b6ca8", "-", "gate, same attack"),
-    "gate, through": ("#2a9d8f", "--", "gate, attack through the gate"),
-    "gate, strongest": ("#c1121f", "-", "gate, strongest attack of all"),
+    "frozen, transfer": (style.COLOURS[8], "-", "frozen, attack on the bare model"),
+    "Jaccard, transfer": (style.COLOURS[1], "--", "Jaccard, same attack"),
+    "gate, transfer": (style.COLOURS[0], "-", "gate, same attack"),
+    "gate, through": (style.COLOURS[4], "--", "gate, attack through the gate"),
+    "gate, strongest": (style.COLOURS[2], "-", "gate, strongest attack of all"),
 }
 
 
 def picture(rows: Sequence[Row], path: Path) -> None:
     """Accuracy against the budget, a panel per data set."""
-    optional_module("matplotlib", "a figure", INSTALL).use("Agg")
-    import matplotlib.pyplot as plt
-
     names = list(dict.fromkeys(row["dataset"] for row in rows))
-    figure, axes = plt.subplots(1, len(names), figsize=(4.6 * len(names), 4.4), squeeze=False, layout="constrained")
+    figure = style.figure(5.2 * len(names), 5.2)
+    axes = figure.subplots(1, len(names), squeeze=False)
     for panel, name in zip(axes[0], names, strict=True):
         rates = sorted({row["rate"] for row in rows if row["dataset"] == name})
-        for column, (colour, style, label) in STYLES.items():
+        for column, (colour, line, label) in STYLES.items():
             means = [mean(values(rows, name, rate, column)) for rate in rates]
-            panel.plot([100 * r for r in rates], means, style, color=colour, label=label, marker="o", markersize=3.5)
+            panel.plot([100 * r for r in rates], means, line, color=colour, label=label, marker="o", markersize=4)
         mlp = mean(row["mlp"] for row in rows if row["dataset"] == name and "mlp" in row)
-        panel.axhline(mlp, color="black", linestyle=":", linewidth=1.2, label="MLP, no edges")
-        panel.set_title({"cora": "Cora", "citeseer": "CiteSeer"}.get(name, name), fontsize=10)
-        panel.set_xlabel("flipped edges (% of all)", fontsize=9)
-        panel.set_ylabel("test accuracy (%)", fontsize=9)
-        panel.set_xticks([100 * rate for rate in rates])
-        panel.grid(axis="y", linewidth=0.3, alpha=0.5)
-        panel.spines[["top", "right"]].set_visible(False)
+        panel.axhline(mlp, color=style.INK, linestyle=":", linewidth=1.2, label="MLP, no edges")
+        style.title(panel, {"cora": "Cora", "citeseer": "CiteSeer"}.get(name, name))
+        panel.set(xlabel="flipped edges (% of all)", ylabel="test accuracy (%)", xticks=[100 * rate for rate in rates])
+        panel.grid(axis="y", linewidth=0.5, color=style.FAINT)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=3, fontsize=8, frameon=False, loc="outside upper center")
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150, format="png"))
-    plt.close(figure)
+    style.legend(figure, axes[0][0], dict(zip(labels, handles, strict=True)), 3.0)
+    style.heading(figure, "What the gate withstands, and what it does not", "Means over seeds.")
+    style.dress(figure)
+    style.save(figure, path)
 
 
 def main() -> None:

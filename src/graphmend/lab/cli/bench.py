@@ -213,3 +213,24 @@ def unpack(archive: Archive, store: Store = HERE, quiet: Quiet = False) -> None:
     from graphmend.lab.cli.bench_run import run_unpack
 
     run_unpack(archive, store, quiet)
+
+
+@bench_app.command()
+@reported
+def verify(
+    page: Annotated[
+        Path, typer.Argument(help="A page with stored runs in 'results' beside it.", metavar="PAGE")
+    ] = Path("docs/results.md"),
+    quiet: Quiet = False,
+) -> None:
+    """Recompute every table and every marked number of a page from its stored runs; exit code 1 if any is different.
+
+    Example:
+
+    ```
+    graphmend bench verify docs/results.md
+    ```
+    """
+    from graphmend.lab.cli.bench_run import run_verify
+
+    run_verify(page, quiet)

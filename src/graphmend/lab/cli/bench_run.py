@@ -15,10 +15,12 @@ from graphmend.cli.console import PlainConsole, has_terminal, plain_table
 from graphmend.cli.models import device_of
 from graphmend.errors import choose, require
 from graphmend.files.files import check_folder, check_target, write_atomically, write_text
+from graphmend.lab.bench.board import duration
 from graphmend.lab.bench.execute import Watch, execute, with_needs
-from graphmend.lab.bench.experiment import Choice, Experiment
+from graphmend.lab.bench.experiment import Choice, Experiment, Measure
 from graphmend.lab.bench.experiments import EXPERIMENTS
-from graphmend.lab.bench.store import Store
+from graphmend.lab.bench.page import number_of_marks, opened, wrong_numbers, wrong_tables
+from graphmend.lab.bench.store import Run, Store
 from graphmend.lab.bench.tables import Table
 from graphmend.workers.local import Workers
 
@@ -81,9 +83,15 @@ def run_experiment(
     check_folder(folder)
     store = Store(folder)
     runs = part.experiment.runs(choice)
-    shown = not quiet and has_terminal()
-    summary = execute(runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=shown)
-    console = PlainConsole()
+    shown, console = not quiet and has_terminal(), PlainConsole()
+    if shown:
+        status = Watch(runs, store)(runs)
+        told = f"{status.total} runs, {status.done} of them done before"
+        console.print(f"{told}; time left, one after another: {duration(status.seconds_left)}", soft_wrap=True)
+    say = Cells(part.experiment, choice, store)
+    summary = execute(
+        runs, store, device=device, data_dir=data_dir, workers=workers, retry=retry, progress=shown, finished=say
+    )
     table = part.experiment.drawn(choice, store)
     if table is not None:
         console.print(table.rich())
@@ -95,6 +103,27 @@ def run_experiment(
     console.print(f"{told}, {summary.failed} failed. Results are in {folder}.", soft_wrap=True)
     for line in _failures(store, part, choice):
         console.print(line, soft_wrap=True)
+
+
+class Cells:
+    """The cells of a table that a run completes, in words, while others are still at work.
+
+    Args:
+        experiment: The experiment.
+        choice: The part of it.
+        store: Where its results are.
+    """
+
+    def __init__(self, experiment: Experiment, choice: Choice, store: Store) -> None:
+        self.store, self.by_run = store, dict[Run, list[Measure]]()
+        for measure in experiment.measures(choice) if experiment.measures is not None else []:
+            for run in measure.runs:
+                self.by_run.setdefault(run, []).append(measure)
+
+    def __call__(self, run: Run) -> str:
+        """Nothing, if others of the same cell are not finished."""
+        measures = [m for m in self.by_run.get(run, []) if all(self.store.read(each) is not None for each in m.runs)]
+        return "\n".join(f"{' '.join(m.row)}, {m.column}: {m.cell(self.store).text()}" for m in measures)
 
 
 def run_status(name: str | None, folder: Path, as_json: bool) -> None:
@@ -112,7 +141,7 @@ def run_status(name: str | None, folder: Path, as_json: bool) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for each, status in found.items():
         counts = (status.done, status.total, status.failed)
-        table.add_row(each, *map(str, counts), _duration(status.seconds_left))
+        table.add_row(each, *map(str, counts), duration(status.seconds_left))
     PlainConsole().print(table)
 
 
@@ -165,6 +194,20 @@ def run_unpack(archive: Path, folder: Path, quiet: bool) -> None:
         PlainConsole().print(f"{count} new results are in {folder}.", soft_wrap=True)
 
 
+def run_verify(page: Path, quiet: bool) -> None:
+    """Compare a page and its tables with the stored runs."""
+    with opened(page.parent / "results") as stored:
+        wrong = [*wrong_tables(stored), *wrong_numbers(page, stored)]
+        names = stored.names()
+    for line in wrong:
+        PlainConsole().print(line, soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
+    if not quiet:
+        numbers = number_of_marks(page)
+        PlainConsole().print(f"{len(names)} tables and figures and {numbers} marked places agree.", soft_wrap=True)
+
+
 def _save(figure: Any, path: Path) -> None:
     form = path.suffix.removeprefix(".")
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=form, dpi=150, bbox_inches="tight"))
@@ -179,12 +222,3 @@ def _failures(store: Store, part: Part, choice: Choice) -> list[str]:
             reasons.setdefault(record["error"], []).append(str(run))
     more = {reason: f" and {len(runs) - 1} more" if len(runs) > 1 else "" for reason, runs in reasons.items()}
     return [f"failed: {runs[0]}{more[reason]}: {reason}; --retry tries again" for reason, runs in reasons.items()]
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

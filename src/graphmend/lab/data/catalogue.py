@@ -26,6 +26,11 @@ class Availability:
         loaded: The name that the data set will have in ``meta`` once it is loaded.
         missing: Empty if it can be loaded; otherwise the missing files of each layout in which it is published.
         stand_ins: Graphs that are missing, with the ones that stand in for them.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, Availability, availability
+        >>> availability(DATASETS["wine"]) == Availability("wine", [])
+        True
     """
 
     loaded: str
@@ -48,6 +53,14 @@ class Dataset:
         generated: Whether it is not real data, which every table that uses it must say.
         note: A remark for readers of the catalogue.
         availability: Which files are available below a data directory, for sets where ``files`` do not decide it.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, Dataset
+        >>> def load_own(*, seed=0, data_dir=None):
+        ...     return DATASETS["wine"].load()
+        >>> own = Dataset("own", "none", load_own)
+        >>> own.load().train[0].num_nodes
+        178
     """
 
     name: str

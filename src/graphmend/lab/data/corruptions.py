@@ -44,6 +44,9 @@ class FeatureNoise:
         factor: The factor of ``"scale"``.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import FeatureNoise
         >>> data = Data(x=torch.zeros(10, 2), edge_index=torch.zeros(2, 0, dtype=torch.long))
         >>> int(FeatureNoise(ratio=0.35)(data).abnormal.sum())
         3
@@ -129,6 +132,9 @@ class RandomEdges:
         seed: Seed of the pairs; the global generators are not touched.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import RandomEdges
         >>> data = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
         >>> RandomEdges(budget=2)(data).num_edges
         6

@@ -61,6 +61,7 @@ def load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, **opti
         options: Options of the data set itself, such as ``triple=1`` for ``fb100``.
 
     Example:
+        >>> from graphmend.lab.data import load
         >>> load("wine").train[0].num_nodes
         178
     """
@@ -75,12 +76,24 @@ def load(name: str, *, seed: int = 0, data_dir: str | Path | None = None, **opti
 
 
 def missing_files(dataset: Dataset, data_dir: str | Path | None = None) -> list[list[str]]:
-    """An empty list if the data set can be loaded; otherwise the missing files of each layout it is published in."""
+    """An empty list if the data set can be loaded; otherwise the missing files of each layout it is published in.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, missing_files
+        >>> missing_files(DATASETS["wine"])
+        []
+    """
     return availability(dataset, data_dir).missing
 
 
 def availability(dataset: Dataset, data_dir: str | Path | None = None) -> Availability:
-    """Which files of a data set are available, and the name under which it will be loaded."""
+    """Which files of a data set are available, and the name under which it will be loaded.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, availability
+        >>> availability(DATASETS["wine"]).missing
+        []
+    """
     if dataset.availability is not None:
         return dataset.availability(data_dir)
     missing = [[file for file in group if find(file, data_dir) is None] for group in dataset.files]
@@ -88,7 +101,13 @@ def availability(dataset: Dataset, data_dir: str | Path | None = None) -> Availa
 
 
 def measured(dataset: Dataset, splits: Splits) -> dict[str, dict[str, Any]]:
-    """The statistics of loaded splits, by the data set's own measure or by :func:`statistics`."""
+    """The statistics of loaded splits, by the data set's own measure or by :func:`statistics`.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, load, measured
+        >>> measured(DATASETS["wine"], load("wine"))["wine"]["classes"]
+        3
+    """
     return (dataset.measure or statistics)(splits)
 
 
@@ -96,6 +115,11 @@ def statistics(splits: Splits) -> dict[str, dict[str, Any]]:
     """Nodes, edges, features and classes of each graph, and the number of nodes in the mask of each part.
 
     An undirected edge is counted once, a directed one as it is stored. Graphs have the names in ``meta["graphs"]``.
+
+    Example:
+        >>> from graphmend.lab.data import load, statistics
+        >>> statistics(load("wine"))["wine"]["features"]
+        13
     """
     graphs: dict[str, dict[str, Any]] = {}
     for part, name, data in _named(splits):
@@ -109,7 +133,14 @@ def statistics(splits: Splits) -> dict[str, dict[str, Any]]:
 def compare(
     measured: dict[str, dict[str, Any]], published: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Each statistic of the loaded graphs beside the published one; ``difference`` is measured minus published."""
+    """Each statistic of the loaded graphs beside the published one; ``difference`` is measured minus published.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, compare, load, measured
+        >>> wine = DATASETS["wine"]
+        >>> compare(measured(wine, load("wine")), wine.published)["wine"]["nodes"]
+        {'measured': 178, 'published': 178, 'difference': 0}
+    """
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for graph, values in measured.items():
         expected = published.get(graph, {})

@@ -43,6 +43,12 @@ class Scenario:
         validation: The harmed graph on which an adapter's settings are chosen, by the nodes in its ``mask`` (if any).
         tests: The harmed graphs to report on, each with its ``mask`` (if any).
         clean: The graphs of ``tests`` before the harm, in the same order, to show what the model could reach.
+
+    Example:
+        >>> from graphmend.lab.data import Scenario, shift
+        >>> scenario = shift()
+        >>> isinstance(scenario, Scenario), len(scenario.tests), len(scenario.clean)
+        (True, 3, 3)
     """
 
     name: str
@@ -57,6 +63,12 @@ def shift(neighbours: int = 10) -> Scenario:
 
     The images are split into five disjoint stratified domains. Pixels in [0, 1] become ``x * (1 - 0.5 * t) + 0.3 * t``,
     with t = 0 for training, 0.75 for validation and 1, 1.125, 1.25 for the tests; each domain has its own kNN graph.
+
+    Example:
+        >>> from graphmend.lab.data import shift
+        >>> digits = shift()
+        >>> bool(digits.tests[0].x.std() < digits.clean[0].x.std())
+        True
     """
     pixels, labels = load_digits(return_X_y=True)
     parts = stratified_parts(labels, [share for share, _ in DOMAINS.values()], seed=0)
@@ -94,6 +106,12 @@ def abnormal_features(
         seed: Seed of the nodes and the noise.
         ratio: Share of the test nodes.
         scale: Standard deviation of the noise. On this homophilous graph 1 costs a point or two.
+
+    Example:
+        >>> from graphmend.lab.data import abnormal_features, embedded
+        >>> scenario = abnormal_features(embedded("wine"))
+        >>> bool((scenario.tests[0].x != scenario.clean[0].x).any())
+        True
     """
     splits = embedded("digits") if splits is None else splits
     val, test = splits.val[0], splits.test[0]
@@ -116,6 +134,13 @@ def structure_attack(
         seed: Seed of the attack.
         rate: Budget as a fraction of the undirected edges at the attacked nodes.
         epochs: Steps of the attack.
+
+    Example:
+        >>> from graphmend.lab.backbones import GCN
+        >>> from graphmend.lab.data import embedded, structure_attack
+        >>> scenario = structure_attack(GCN(13, 16, 3), embedded("wine"), rate=0.05, epochs=2)
+        >>> scenario.tests[0].num_nodes
+        178
     """
     splits = embedded("digits") if splits is None else splits
     val, test = splits.val[0], splits.test[0]

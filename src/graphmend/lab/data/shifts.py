@@ -46,6 +46,9 @@ class LabelShift:
         seed: Seed of the shares and of the nodes.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import LabelShift
         >>> line = torch.stack([torch.arange(7), torch.arange(1, 8)])
         >>> data = Data(x=torch.ones(8, 1), edge_index=line, y=torch.arange(8) % 2)
         >>> LabelShift(shares=(0.75, 0.25))(data).y.bincount()
@@ -124,6 +127,9 @@ class ColumnShift:
         seed: Seed of the columns, the factors and the moves.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import ColumnShift
         >>> data = Data(x=torch.arange(8.0).view(4, 2), edge_index=torch.zeros(2, 0, dtype=torch.long))
         >>> (ColumnShift(share=0.5)(data).x != data.x).any(0).sum()
         tensor(1)
@@ -166,6 +172,9 @@ class MissingColumns:
         seed: Seed of the columns.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import MissingColumns
         >>> data = Data(x=torch.ones(2, 4), edge_index=torch.zeros(2, 0, dtype=torch.long))
         >>> MissingColumns(share=0.5)(data).x.sum()
         tensor(4.)
@@ -202,6 +211,9 @@ class EdgeSubsample:
         seed: Seed of the pairs.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import EdgeSubsample
         >>> data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> EdgeSubsample(keep=0.5)(data).num_edges
         2
@@ -235,7 +247,13 @@ SHIFTS: dict[str, Callable[..., Any]] = {
     "missing columns": MissingColumns,
     "edges": EdgeSubsample,
 }
-"""All simulated shifts by name; each can be made without arguments and called with a graph."""
+"""All simulated shifts by name; each can be made without arguments and called with a graph.
+
+Example:
+    >>> from graphmend.lab.data import SHIFTS
+    >>> list(SHIFTS)
+    ['labels', 'columns', 'missing columns', 'edges']
+"""
 
 
 def _columns(data: Data, share: float, seed: int) -> tuple[Tensor, np.random.Generator]:

@@ -44,6 +44,7 @@ def embedded(name: str, neighbours: int = 10) -> Splits:
         neighbours: Nearest neighbours per node, before the graph is made undirected.
 
     Example:
+        >>> from graphmend.lab.data import embedded
         >>> splits = embedded("wine")
         >>> splits.train[0].num_nodes, int(splits.train[0].mask.sum())
         (178, 36)
@@ -76,6 +77,13 @@ def knn_graph(x: Tensor, k: int, *, block_rows: int = 1024) -> Tensor:
 
     Returns:
         ``edge_index`` of shape ``(2, E)``: both directions, sorted, without self-loops or duplicates.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.data import knn_graph
+        >>> knn_graph(torch.tensor([[0.0], [1.0], [5.0]]), k=1)
+        tensor([[0, 1, 1, 2],
+                [1, 0, 2, 1]])
     """
     require(x.dim() == 2, f"x must have shape (N, F) (got {tuple(x.shape)}); pass one row per node")
     nodes = x.size(0)
@@ -95,6 +103,13 @@ def stratified_parts(labels: Array, fractions: Sequence[float], seed: int) -> li
 
     Within a class, part ``i`` takes the samples between the rounded cumulative fractions, in an order drawn from
     ``seed`` alone (NumPy's frozen ``RandomState`` stream, so the parts never change).
+
+    Example:
+        >>> import numpy as np
+        >>> from graphmend.lab.data import stratified_parts
+        >>> first, second = stratified_parts(np.array([0, 0, 0, 0, 1, 1]), [0.5, 0.5], seed=0)
+        >>> len(first), len(second)
+        (3, 3)
     """
     require(
         abs(sum(fractions) - 1) < 1e-9 and min(fractions) > 0,

@@ -36,6 +36,13 @@ class Splits:
         metric: A name from :data:`graphmend.lab.metrics.METRICS`.
         task: ``"multiclass"`` or ``"binary"``.
         meta: Anything else that should be recorded with results, such as ``name`` and ``classes``.
+
+    Example:
+        >>> from graphmend.lab.data import Splits, embedded
+        >>> data = embedded("wine").test[0]
+        >>> splits = Splits([data], [data], [data], metric="accuracy", task="multiclass", meta={"name": "wine"})
+        >>> len(splits.test)
+        1
     """
 
     train: list[Data]
@@ -91,20 +98,40 @@ class Splits:
 
 
 def masked(data: Data, mask: Tensor) -> Data:
-    """A shallow copy of ``data`` in which only the nodes in ``mask`` are trained on or scored."""
+    """A shallow copy of ``data`` in which only the nodes in ``mask`` are trained on or scored.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.data import embedded, masked, node_mask
+        >>> data = embedded("wine").test[0]
+        >>> int(node_mask(masked(data, torch.arange(178) < 10)).sum())
+        10
+    """
     part = copy.copy(data)
     part.mask = mask
     return part
 
 
 def node_mask(data: Data) -> Tensor:
-    """The nodes of ``data`` that count, as a boolean tensor: its ``mask``, which may be empty, or all nodes."""
+    """The nodes of ``data`` that count, as a boolean tensor: its ``mask``, which may be empty, or all nodes.
+
+    Example:
+        >>> from graphmend.lab.data import embedded, node_mask
+        >>> int(node_mask(embedded("wine").train[0]).sum())
+        36
+    """
     if "mask" not in data:
         return torch.ones(data.num_nodes, dtype=torch.bool, device=data.x.device)
     return read_mask(data["mask"], data.num_nodes, "data.mask", may_be_empty=True)
 
 
 def node_labels(data: Data) -> Tensor:
-    """The labels of the nodes that count, see :func:`node_mask`, as ``int64`` of shape ``(M,)``."""
+    """The labels of the nodes that count, see :func:`node_mask`, as ``int64`` of shape ``(M,)``.
+
+    Example:
+        >>> from graphmend.lab.data import embedded, node_labels
+        >>> node_labels(embedded("wine").train[0]).shape
+        torch.Size([36])
+    """
     require(data.get("y") is not None, "the graph has no labels y; set data.y")
     return read_labels(data.y, data.num_nodes, node_mask(data), "data.y")

@@ -20,7 +20,14 @@ _ROUNDING = 1e-12  # differences that differ by less than this share of the larg
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The result of a two-sided paired t-test."""
+    """The result of a two-sided paired t-test.
+
+    Example:
+        >>> from graphmend.lab.metrics import PairedTest, compare_paired
+        >>> test = compare_paired([0.9, 0.8, 0.85], [0.8, 0.75, 0.7])
+        >>> isinstance(test, PairedTest), round(test.difference, 3)
+        (True, 0.1)
+    """
 
     difference: float  #: mean of a - b
     t: float  #: the statistic; infinite where all pairs differ by the same amount
@@ -37,6 +44,7 @@ def compare_paired(a: Sequence[float], b: Sequence[float]) -> PairedTest:
         b: Scores of the other one for the same seeds, in the same order.
 
     Example:
+        >>> from graphmend.lab.metrics import compare_paired
         >>> compare_paired([0.9, 0.8, 0.85], [0.8, 0.75, 0.7]).p < 0.1
         True
     """
@@ -64,6 +72,7 @@ def holm(p_values: Mapping[K, float]) -> dict[K, float]:
         p_values: p-values by name.
 
     Example:
+        >>> from graphmend.lab.metrics import holm
         >>> holm({"Cora": 0.01, "Photo": 0.04})
         {'Cora': 0.02, 'Photo': 0.04}
     """
@@ -91,6 +100,7 @@ def average_rank(table: Mapping[str, Mapping[str, float | None]], *, higher_is_b
         The average rank by method; NaN for a method without scores.
 
     Example:
+        >>> from graphmend.lab.metrics import average_rank
         >>> average_rank({"GCN": {"Cora": 0.8, "Photo": 0.9}, "GTrans": {"Cora": 0.9, "Photo": 0.9}})
         {'GCN': 1.75, 'GTrans': 1.25}
     """

@@ -57,6 +57,9 @@ def gradient_correlation(
         The cosine, between -1 and 1; NaN if one of the gradients is zero.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.metrics import gradient_correlation
         >>> from graphmend.lab.backbones import GCN
         >>> data = Data(x=torch.rand(9, 3), edge_index=torch.randint(9, (2, 20)).unique(dim=1))
         >>> abs(gradient_correlation(GCN(3, 8, 2), data, "contrastive", torch.arange(9) % 2)) <= 1.0
@@ -125,6 +128,9 @@ def transfer(
         ``table[graph][model]``.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.metrics import transfer
         >>> from graphmend.lab.backbones import GCN, SAGE
         >>> data = Data(x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 0, 1]))
         >>> table = transfer({"GCN": GCN(3, 8, 2), "SAGE": SAGE(3, 8, 2)}, {"as it came": data})

@@ -39,6 +39,13 @@ logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+"""Every optimiser by name.
+
+Example:
+    >>> from graphmend.lab.training import OPTIMIZERS
+    >>> list(OPTIMIZERS)
+    ['adam', 'adamw']
+"""
 
 
 class Objective(NamedTuple):
@@ -47,6 +54,13 @@ class Objective(NamedTuple):
     Args:
         loss: The loss of an epoch, counted from 0. It is called with the model in training mode.
         modules: Modules that are trained with the model and forgotten afterwards, such as a domain classifier.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.training import Objective
+        >>> objective = Objective(lambda epoch: torch.tensor(1.0 / (epoch + 1)))
+        >>> float(objective.loss(1))
+        0.5
     """
 
     loss: Callable[[int], Tensor]
@@ -67,6 +81,21 @@ class Trainer(ABC):
         optimizer: ``"adamw"`` or ``"adam"``.
         seed: Seed of everything random. The global random generators are restored afterwards. The initial weights
             are those of the model passed in.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from graphmend.lab.backbones import GCN
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.lab.training import Objective, Trainer, mean_risk, outputs
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Small(Trainer):
+        ...     # The usual loss, and small outputs.
+        ...     def objective(self, model, splits):
+        ...         def loss(epoch):
+        ...             logits = outputs(model, splits.train)
+        ...             return mean_risk(logits, splits.train, splits.task) + 0.01 * logits[0].square().mean()
+        ...         return Objective(loss)
+        >>> model = Small(epochs=2)(GCN(13, 16, 3), embedded("wine"))
     """
 
     lr: float = 0.01
@@ -143,6 +172,12 @@ def risk(logits: Tensor, y: Tensor, task: str, weights: Tensor | None = None) ->
         y: Class labels of shape ``(N,)``.
         task: ``"multiclass"`` or ``"binary"``.
         weights: How much the loss of each node counts, with a mean of about 1; the same for all when ``None``.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.training import risk
+        >>> round(float(risk(torch.zeros(2, 4), torch.tensor([0, 3]), "multiclass")), 3)
+        1.386
     """
     require(y.numel() > 0, "a training graph has no node to train on; pass a mask that selects at least one node")
     single = has_one_logit(logits)
@@ -166,7 +201,15 @@ def risk(logits: Tensor, y: Tensor, task: str, weights: Tensor | None = None) ->
 
 
 def outputs(function: Callable[..., Tensor], graphs: list[Data]) -> list[Tensor]:
-    """What a model or its ``embed`` makes of each graph; without edge weights it is called without that argument."""
+    """What a model or its ``embed`` makes of each graph; without edge weights it is called without that argument.
+
+    Example:
+        >>> from graphmend.lab.backbones import GCN
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.lab.training import outputs
+        >>> [tuple(logits.shape) for logits in outputs(GCN(13, 16, 3), embedded("wine").test)]
+        [(178, 3)]
+    """
     model = function if isinstance(function, nn.Module) else getattr(function, "__self__", None)
     out = []
     for data in graphs:
@@ -184,6 +227,14 @@ def mean_risk(logits: list[Tensor], graphs: list[Data], task: str, weights: list
         graphs: The graphs, with labels and perhaps a mask of the nodes that count.
         task: ``"multiclass"`` or ``"binary"``.
         weights: For each graph, how much each of the nodes in its mask counts.
+
+    Example:
+        >>> import torch
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.lab.training import mean_risk
+        >>> train = embedded("wine").train
+        >>> bool(mean_risk([torch.zeros(178, 3)], train, "multiclass") > 0)
+        True
     """
     each = [None] * len(graphs) if weights is None else weights
     parts = [risk(*_scored_nodes(z, data), task, w) for z, data, w in zip(logits, graphs, each, strict=True)]

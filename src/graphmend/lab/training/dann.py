@@ -40,6 +40,7 @@ class DANN(Trainer):
             ``seed``.
 
     Example:
+        >>> from graphmend.lab.training import DANN
         >>> DANN(epochs=100).reversal
         1.0
     """

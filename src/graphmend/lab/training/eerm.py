@@ -47,6 +47,7 @@ class EERM(Trainer):
             ``seed``.
 
     Example:
+        >>> from graphmend.lab.training import EERM
         >>> EERM(lr=0.005, views=10, flips=1, editor_lr=0.001, reset_editors=True).beta  # Cora with a GCN
         1.0
         >>> EERM(views=3, flips=5, candidates=64).candidates  # a graph with too many nodes for N x N numbers

@@ -28,6 +28,7 @@ class ERM(Trainer):
             ``seed``.
 
     Example:
+        >>> from graphmend.lab.training import ERM
         >>> ERM(lr=0.01, weight_decay=5e-4, epochs=1000, optimizer="adam").drop_edge  # the robustness experiments
         0.0
     """

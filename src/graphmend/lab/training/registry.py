@@ -21,10 +21,23 @@ TRAINERS: dict[str, type[Trainer]] = {
     "sr_gnn": SRGNN,
     "uda_gcn": UDAGCN,
 }
+"""Every trainer by name.
+
+Example:
+    >>> from graphmend.lab.training import TRAINERS
+    >>> TRAINERS["erm"].__name__
+    'ERM'
+"""
 
 
 def trainer_of(name: str, **options: Any) -> Trainer:
-    """A trainer by name; ``options`` are those of its constructor."""
+    """A trainer by name; ``options`` are those of its constructor.
+
+    Example:
+        >>> from graphmend.lab.training import trainer_of
+        >>> trainer_of("erm", epochs=10).epochs
+        10
+    """
     trainer = choose("trainer", name, TRAINERS)
     try:
         return trainer(**options)

@@ -44,6 +44,7 @@ class SRGNN(Trainer):
             ``seed``.
 
     Example:
+        >>> from graphmend.lab.training import SRGNN
         >>> SRGNN(epochs=100).weight
         1.0
     """

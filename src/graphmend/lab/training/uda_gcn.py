@@ -39,6 +39,7 @@ class UDAGCN(Trainer):
             ``seed``.
 
     Example:
+        >>> from graphmend.lab.training import UDAGCN
         >>> from graphmend.lab.backbones import DualGCN
         >>> model, trainer = DualGCN(8, 128, 3, dropout=0.1), UDAGCN(lr=3e-3, weight_decay=0.0, optimizer="adam")
     """

@@ -13,9 +13,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.cache import cached
 from graphmend.engine.neighbours import incoming_sum
 from graphmend.engine.propagation import at_least_single
 from graphmend.engine.shared_features import METADATA, as_tensor, placeholder
+from graphmend.engine.streaming import StreamedAdjacency
 from graphmend.errors import require
 
 __all__ = ["FLOOR", "Aggregated", "Edges", "computing_sums_at_once", "power"]
@@ -69,7 +71,7 @@ class Edges(NamedTuple):
         adjacency = Adjacency.of(edge_index, num_nodes)
         origin = (presence, edge_index) if edge_weight is None else (presence, edge_index, edge_weight)
         dtype = at_least_single(x.dtype)
-        presence = adjacency.order(presence.to(dtype))
+        presence = _in_row_order(adjacency, presence, edge_index, dtype)
         if edge_weight is None:
             return cls(adjacency, presence, None, origin)
         require(
@@ -78,6 +80,12 @@ class Edges(NamedTuple):
         )
         return cls(adjacency, presence, adjacency.order(edge_weight.reshape(-1).to(dtype)), origin)
 
+    @property
+    def streamed(self) -> StreamedAdjacency | None:
+        """The adjacency of a mapped graph whose edges all have the presence 1 and no weight."""
+        is_plain = self.own_weight is None and self.presence.numel() > 1 and self.presence.stride(0) == 0
+        return self.adjacency if is_plain and isinstance(self.adjacency, StreamedAdjacency) else None
+
     def without_loops(self) -> Edges:
         """The same edges with every self-loop absent."""
         return self._replace(presence=self.presence.masked_fill(self.adjacency.is_loop, 0.0))
@@ -85,6 +93,13 @@ class Edges(NamedTuple):
     def degree(self) -> Tensor:
         """The number of incoming edges per node, fractions included."""
         return incoming_sum(self.adjacency, self.presence)
+
+
+def _in_row_order(adjacency: Adjacency, presence: Tensor, edge_index: Tensor, dtype: torch.dtype) -> Tensor:
+    """The presence of each edge in row order, sorted once for all convolutions."""
+    if adjacency.perm is None:
+        return presence.to(dtype)
+    return cached(("ordered", dtype), (presence, edge_index), lambda: adjacency.order(presence.to(dtype)))
 
 
 _IS_LAZY: ContextVar[bool] = ContextVar("graphmend_lazy_sums", default=True)

@@ -16,6 +16,7 @@ from torch_geometric.nn.aggr import MeanAggregation
 from graphmend.engine.cache import cached
 from graphmend.engine.neighbours import at_targets
 from graphmend.engine.propagation import Propagation
+from graphmend.engine.streaming import StreamedHops
 from graphmend.model.convs.edges import Aggregated, Edges, power
 
 __all__ = ["gin_conv", "graph_conv", "sage_conv"]
@@ -73,12 +74,18 @@ def _aggregate(
 ) -> Tensor:
     if isinstance(conv.aggr_module, MeanAggregation):
         name = ("mean", edges.adjacency.num_nodes, edges.presence.dtype)
-        propagate = cached(name, edges.origin, lambda: _mean(edges))
+        propagate: Propagation | StreamedHops = cached(name, edges.origin, lambda: _mean(edges))
     else:  # not cached: it would keep the presences, which it refers to
-        propagate = Propagation(edges.adjacency, edges.weight)
+        streamed = edges.streamed
+        propagate = (
+            Propagation(edges.adjacency, edges.weight) if streamed is None else StreamedHops(streamed, None, None)
+        )
     return propagate(x, shift=shift, add=add)
 
 
-def _mean(edges: Edges) -> Propagation:
+def _mean(edges: Edges) -> Propagation | StreamedHops:
+    streamed = edges.streamed
+    if streamed is not None:
+        return StreamedHops(streamed, power(streamed.crow.diff().to(edges.presence.dtype), -1.0), None)
     inverse = power(edges.degree(), -1.0)
     return Propagation(edges.adjacency, edges.weight * at_targets(edges.adjacency, inverse))

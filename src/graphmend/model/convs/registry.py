@@ -33,7 +33,7 @@ from graphmend.model.convs.attention import gat_conv, gatv2_conv, transformer_co
 from graphmend.model.convs.neighbours import gin_conv, graph_conv, sage_conv
 from graphmend.model.convs.spectral import appnp, cheb_conv, gcn_conv, sg_conv, tag_conv
 
-__all__ = ["CONVOLUTIONS", "Rule", "weighted_forward", "why_unsupported"]
+__all__ = ["CONVOLUTIONS", "STREAMED", "Rule", "weighted_forward", "why_unsupported"]
 
 
 class Rule(NamedTuple):
@@ -57,6 +57,9 @@ CONVOLUTIONS: dict[type, Rule] = {
     TransformerConv: Rule(transformer_conv),
 }
 """By exact type: a subclass may compute something else."""
+
+STREAMED = {APPNP, GCNConv, GINConv, GraphConv, SAGEConv, SGConv, TAGConv}
+"""Those that need no number for each edge where all edges count alike."""
 
 _HOOKS = ("_propagate_", "_message_", "_aggregate_", "_edge_update_")
 

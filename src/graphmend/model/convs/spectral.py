@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 from graphmend.engine.cache import cached
 from graphmend.engine.neighbours import incoming_sum
 from graphmend.engine.propagation import Propagation, normalised, pagerank
+from graphmend.engine.streaming import StreamedAdjacency, StreamedHops
 from graphmend.errors import require
 from graphmend.model.convs.edges import Aggregated, Edges, power
 
@@ -34,7 +35,7 @@ def appnp(
 ) -> Tensor:
     r"""``APPNP``: :math:`x \leftarrow (1 - \alpha) \hat A x + \alpha x_0`, ``K`` times."""
     propagate = _propagation(conv, Edges.of(presence, x, edge_index, edge_weight), conv.add_self_loops)
-    if not conv.training:
+    if not conv.training or isinstance(propagate, StreamedHops):
         return propagate.polynomial(x, pagerank(conv.K, conv.alpha, x.device).to(x.dtype))
     start = x
     for _ in range(conv.K):
@@ -92,12 +93,30 @@ def cheb_conv(
     return out if conv.bias is None else out + conv.bias
 
 
-def _propagation(conv: MessagePassing, edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:
+def _propagation(
+    conv: MessagePassing, edges: Edges, add_self_loops: bool, improved: bool = False
+) -> Propagation | StreamedHops:
     """The adjacency a layer multiplies with, computed once for all layers that see the same edges."""
-    if not getattr(conv, "normalize", True):
+    streamed, normalizes = edges.streamed, getattr(conv, "normalize", True)
+    if streamed is not None:
+        key = ("streamed", normalizes, add_self_loops, edges.presence.dtype)
+        return cached(key, edges.origin, lambda: _streamed(streamed, normalizes, add_self_loops, edges.presence.dtype))
+    if not normalizes:
         return Propagation(edges.adjacency, edges.weight)
     kind = ("symmetric", add_self_loops, improved, edges.adjacency.num_nodes, edges.presence.dtype)
     return cached(kind, edges.origin, lambda: _symmetric(edges, add_self_loops, improved))
+
+
+def _streamed(a: StreamedAdjacency, normalizes: bool, add_self_loops: bool, dtype: torch.dtype) -> StreamedHops:
+    r"""The same for a mapped graph: :math:`s_i s_j` is a factor of each row and each column."""
+    if not normalizes:
+        return StreamedHops(a, None, None)
+    degree = a.crow.diff().to(dtype)
+    if not add_self_loops:
+        scale = power(degree, -0.5)
+        return StreamedHops(a, scale, scale)
+    scale = (degree - a.loops + 1).rsqrt()  # a self-loop among the edges is the one that every node has
+    return StreamedHops(a, scale, scale, (1 - a.loops.to(dtype)) * scale.square())
 
 
 def _symmetric(edges: Edges, add_self_loops: bool, improved: bool = False) -> Propagation:

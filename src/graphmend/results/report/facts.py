@@ -6,9 +6,22 @@ from dataclasses import dataclass
 
 from graphmend.results.report.scores import Score
 
-__all__ = ["BINS", "Change", "Facts", "Gauge", "Map", "Move", "Neighbour", "NodeFacts", "Predictions", "Question"]
+__all__ = [
+    "BINS",
+    "EDGES",
+    "Change",
+    "Facts",
+    "Gauge",
+    "Map",
+    "Move",
+    "Neighbour",
+    "NodeFacts",
+    "Predictions",
+    "Question",
+]
 
 BINS = 20  # of confidence
+EDGES = ("kept", "removed", "added")
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,13 @@ class Map:
         old: Classes before.
         new: Classes after.
         changed: Places in this list of those whose prediction changed.
+        sure: The probability of the predicted class in percent before and after, ``b0, a0, b1, a1, ...``; empty where
+            there are no classes.
+        around: The neighbours of each node: how many there are, then four numbers for each of the first few: the node,
+            its class after, how its edge is (a place in :data:`EDGES`), and 1 if its row changed.
+        rows_changed: Places in this list of those whose own row changed.
         has_classes: Whether there are classes.
+        circle: Middle and radius of the circle outside which distances are logarithmic; empty where all are true.
     """
 
     total: int
@@ -117,7 +136,11 @@ class Map:
     old: tuple[int, ...]
     new: tuple[int, ...]
     changed: tuple[int, ...]
+    sure: tuple[int, ...]
+    around: tuple[tuple[int, ...], ...]
+    rows_changed: tuple[int, ...]
     has_classes: bool
+    circle: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,17 @@ from graphmend.results.measures import PERCENT
 from graphmend.results.plane import Groups, groups_of, plane, sampled
 from graphmend.results.report.facts import (
     BINS,
+    EDGES,
     Change,
     Facts,
     Gauge,
     Map,
     Move,
-    Neighbour,
     NodeFacts,
     Predictions,
     Question,
 )
+from graphmend.results.report.neighbourhood import Around, around
 from graphmend.results.report.scores import Score, scores_of
 from graphmend.results.verdict import LEFT_ALONE, Verdict
 
@@ -49,10 +50,11 @@ __all__ = [
 POINTS = 2000  # nodes on the map
 NODES = 8  # nodes that are looked at one by one
 NEIGHBOURS = 16  # of such a node that are drawn
+DRAWN = 12  # of any other node on the map
 LISTED = 8  # rows of a table
 QUESTIONS = 10
 COLUMNS_OF = 50_000  # changed rows from which changes of columns are counted
-SECONDS = 1.5  # of processor time for explanations
+SECONDS = 0.8  # of processor time for explanations
 
 
 def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "") -> Facts:
@@ -71,9 +73,10 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
     moved = result.patch.feature_change(after.x).cpu()
     chosen = _chosen(result, task, groups, moved)
     start = time.process_time()
-    drawn = _map(result, chosen, groups)
+    drawn = _map(result, chosen, groups, before, moved)
     run = (time.process_time() - start) / 2  # it has run the model twice
-    nodes = [_node(result, task, node, before, after, groups, moved) for node in chosen]
+    near = around(before, result.patch, chosen, groups, moved, NEIGHBOURS)
+    nodes = [_node(result, task, node, before, after, groups, own) for node, own in zip(chosen, near, strict=True)]
     return Facts(
         title=title,
         graph=f"{result.patch.nodes:,} nodes and {result.patch.edges:,} edge entries",
@@ -236,26 +239,15 @@ def _chosen(result: Adaptation, task: Task, groups: Groups, moved: Tensor) -> li
 
 
 def _node(
-    result: Adaptation, task: Task, node: int, before: Data, after: Data, groups: Groups, moved: Tensor
+    result: Adaptation, task: Task, node: int, before: Data, after: Data, groups: Groups, near: Around
 ) -> NodeFacts:
     change = (after.x[node].double() - before.x[node].double()).nan_to_num(nan=0.0)
     columns = change.abs().argsort(descending=True)[:LISTED].tolist()
-    removed, added = (
-        source[target == node].tolist() for source, target in (result.patch.removed_edges(), result.patch.added_edges())
-    )
-    gone, came = set(removed), set(added)
-    around = set(before.edge_index[0, before.edge_index[1] == node].tolist()) | came
-    kinds = {other: "added" if other in came else "removed" if other in gone else "kept" for other in around}
-    # what changed comes first
-    order = sorted(around - {node}, key=lambda other: (kinds[other] == "kept", -float(moved[other]), other))
     facts = NodeFacts(
         node=node,
         columns=tuple((c, float(before.x[node, c]), float(after.x[node, c])) for c in columns if float(change[c]) != 0),
-        neighbours=tuple(
-            Neighbour(other, int(groups.after[other]), kinds[other], float(moved[other]) > 0)
-            for other in order[:NEIGHBOURS]
-        ),
-        more=max(0, len(order) - NEIGHBOURS),
+        neighbours=near.some,
+        more=near.total - len(near.some),
     )
     if not task.has_node_classes:
         return facts
@@ -293,8 +285,8 @@ def _explained(result: Adaptation, nodes: list[NodeFacts], run: float) -> list[N
     return out
 
 
-def _map(result: Adaptation, chosen: list[int], groups: Groups) -> Map:
-    total = len(groups.before)
+def _map(result: Adaptation, chosen: list[int], groups: Groups, before: Data, moved: Tensor) -> Map:
+    total, has_classes = len(groups.before), result.task.kind == "classes"
     drawn = sampled(total, POINTS)
     nodes = np.union1d(drawn, np.array(chosen, dtype=np.int64))
     points = plane(result, nodes)
@@ -307,6 +299,14 @@ def _map(result: Adaptation, chosen: list[int], groups: Groups) -> Map:
         scaled = 500.0 + (values - middle) * scale
         return tuple(np.rint(np.nan_to_num(scaled)).astype(int).reshape(-1).tolist())
 
+    sure: tuple[int, ...] = ()
+    if has_classes and len(result.logits) == total:
+        both_sure = [
+            probabilities(z.detach()[torch.from_numpy(nodes)].double()).max(1).values
+            for z in (result.before, result.logits)
+        ]
+        sure = tuple((100 * torch.stack(both_sure, 1)).nan_to_num(nan=0.0).round().int().view(-1).tolist())
+    near = around(before, result.patch, nodes.tolist(), groups, moved, DRAWN)
     return Map(
         total=total,
         drawn=len(drawn),
@@ -317,8 +317,20 @@ def _map(result: Adaptation, chosen: list[int], groups: Groups) -> Map:
         old=tuple(groups.before[nodes].tolist()),
         new=tuple(groups.after[nodes].tolist()),
         changed=tuple(groups.changed[nodes].nonzero()[0].tolist()),
-        has_classes=result.task.kind == "classes",
+        sure=sure,
+        around=tuple(_flat(own) for own in near),
+        rows_changed=tuple((moved.numpy()[nodes] > 0).nonzero()[0].tolist()),
+        has_classes=has_classes,
+        circle=() if points.circle is None else (*places(np.zeros((1, 2))), round(points.circle * scale)),
     )
+
+
+def _flat(near: Around) -> tuple[int, ...]:
+    """The neighbours of a node as numbers, see :class:`Map`."""
+    numbers = [near.total]
+    for other in near.some:
+        numbers += [other.node, other.group, EDGES.index(other.edge), int(other.moved)]
+    return tuple(numbers)
 
 
 def _questions(result: Adaptation, task: Task) -> tuple[Question, ...]:

@@ -7,11 +7,8 @@ escaped, so that no name can end the element that it stands in.
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +18,7 @@ from graphmend.results import style
 from graphmend.results.report import charts
 from graphmend.results.report.facts import BINS, Facts, Map
 from graphmend.results.report.gather import facts_of
+from graphmend.results.report.look import policy, style_sheet, text_of
 
 if TYPE_CHECKING:
     from graphmend.results.adaptation import Adaptation
@@ -52,12 +50,10 @@ def check_page(path: str | Path) -> None:
 
 def render(template: str, **values: Any) -> str:
     """A page from one of the templates in this folder."""
-    css, script = _text("style.css") + _palette(), _text("script.js")
-    policy = (
-        f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(script)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+    css, script = style_sheet(), text_of("script.js")
+    page: str = (
+        _environment().get_template(template).render(css=css, script=script, policy=policy(css, script), **values)
     )
-    page: str = _environment().get_template(template).render(css=css, script=script, policy=policy, **values)
     return page
 
 
@@ -65,7 +61,7 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Any:
     jinja2 = optional_module("jinja2", "a report", _INSTALL)
     made = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text),
+        loader=jinja2.FunctionLoader(text_of),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_without_controls,
@@ -75,27 +71,6 @@ def _environment() -> Any:
     made.filters |= {"colour": _colour, "short": _short, "number": _number, "percent": _percent}
     made.globals |= {"charts": charts, "bins": BINS}
     return made
-
-
-def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _palette() -> str:
-    """The colours of classes, lighter on a dark page."""
-    light = "".join(f"--c{k}:{colour};" for k, colour in enumerate((*style.COLOURS, style.OTHERS)))
-    dark = "".join(f"--c{k}:{_lighter(colour)};" for k, colour in enumerate((*style.COLOURS, style.MUTED)))
-    fills = "".join(f".c{k}{{fill:var(--c{k})}}" for k in range(style.CLASSES + 1))
-    return f":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{fills}\n"
-
-
-def _lighter(colour: str, share: float = 0.3) -> str:
-    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-    return "#" + "".join(f"{round(part + share * (255 - part)):02x}" for part in parts)
 
 
 def _colour(group: int) -> str:
@@ -121,7 +96,7 @@ def _percent(value: float) -> str:
     return f"{value:.1%}"
 
 
-def _map_data(drawn: Map | None) -> dict[str, Sequence[int]] | None:
+def _map_data(drawn: Map | None) -> dict[str, Sequence[Any]] | None:
     if drawn is None:
         return None
     return {
@@ -131,5 +106,9 @@ def _map_data(drawn: Map | None) -> dict[str, Sequence[int]] | None:
         "old": drawn.old,
         "new": drawn.new,
         "changed": drawn.changed,
+        "sure": drawn.sure,
+        "around": drawn.around,
+        "circle": drawn.circle,
+        "moved": drawn.rows_changed,
         "last": (style.CLASSES if drawn.has_classes else -1,),
     }

@@ -47,3 +47,12 @@ def test_the_first_term_alone_gathers_all_nodes_and_the_second_keeps_them_apart(
     assert len(found["gaps"]) == 10 and found["pull 20"]["reason"] is None
     assert found["pull 20"]["cosine"] > found["before"]["cosine"] > found["both 20"]["cosine"]
     assert found["pull 20"]["within"] < found["before"]["within"]
+
+
+def test_the_first_term_alone_collapses_and_both_do_not(tmp_path: Path) -> None:
+    """On a small connected graph: all nodes come to one point, or spread out."""
+    store, run = Store(tmp_path), Run("collapse", {"steps": [600], "lr": 0.03, "seed": 0})
+    execute([run], store)
+    found = store.require(run)
+    assert found["pull"]["0"] == found["both"]["0"] < 0.9
+    assert found["pull"]["600"] > 0.95 and found["both"]["600"] < 0.2

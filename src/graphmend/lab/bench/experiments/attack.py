@@ -76,8 +76,8 @@ NOTES = [
     BY_LABELS_NOTE,
     "gtrans takes 1 feature and 4 edge steps per cycle, as the paper says; gtrans_released takes 4 and 1; gtrans_tuned "
     "has the best of twelve settings by validation accuracy, chosen on the first of five seeds; gtrans_by_loss keeps "
-    "the last iterate and the lowest loss. jaccard chooses its threshold by the labels of training and validation nodes of "
-    "the attacked graph; jaccard_released has 0.8.",
+    "the last iterate and the lowest loss. jaccard chooses its threshold by the labels of training and validation "
+    "nodes of the attacked graph; jaccard_released has 0.8.",
 ]
 ALL_NOTE = ATTACK_NOTE.replace("at the test nodes", "at all nodes")
 

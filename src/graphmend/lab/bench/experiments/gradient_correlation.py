@@ -44,7 +44,9 @@ def _runs(choice: Choice) -> list[Run]:
 def _figure(choice: Choice, store: Store) -> Any:
     figure, axes = panels(len(choice.methods), 2, (4.2, 2.6), sharex=True)
     for axis, method in zip(axes, choice.methods, strict=True):
-        result = store.require(_run(method, choice))
+        result = store.result(_run(method, choice))
+        if result is None:
+            return None
         steps = np.arange(len(result["rho"]))
         axis.axhline(0.0, color=GREY, linewidth=0.8)
         (rho,) = axis.plot(steps, result["rho"], color=BLUE, linewidth=1.6)

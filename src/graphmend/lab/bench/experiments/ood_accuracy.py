@@ -77,8 +77,8 @@ def _measures(choice: Choice, redraw: bool = False) -> list[Measure]:
 NOTES = [
     RELEASED_NOTE,
     "drop_edge drops edges anew in every epoch, with the best of eight ratios on validation graphs, chosen on the "
-    "first of five seeds; drop_edge_released drops 5 % for good, as the released code does. Tent's steps and rate are chosen "
-    "likewise. EERM is planned with five seeds.",
+    "first of five seeds; drop_edge_released drops 5 % for good, as the released code does. Tent's steps and rate are "
+    "chosen likewise. EERM is planned with five seeds.",
 ]
 EXPERIMENT = Experiment.of_measures(
     "ood-accuracy",

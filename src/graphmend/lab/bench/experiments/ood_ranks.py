@@ -49,17 +49,20 @@ def _render(choice: Choice, store: Store) -> Table:
                 paper = None if number is None else Published(number, same_data=False)
                 rank = found.get(method)
                 cells[(backbone, method), column] = Cell((rank,), paper, digits=1)
-    footer = ["1 is best. On each set over the seeds that all ranked methods have; in brackets the paper's rank."]
+    footer = [
+        "1 is best; in brackets the paper's rank. On each set over the seeds that all methods have that have run there."
+    ]
     return Table(EXPERIMENT.item, list(columns), rows, cells, [*footer, *data_notes(choice.datasets)])
 
 
 def _ranks(table: Table, backbone: str, methods: Sequence[str], datasets: Sequence[str]) -> dict[str, float]:
     means: dict[str, dict[str, float | None]] = {method: {} for method in methods}
     for dataset in datasets:
-        values = {method: table.cell((backbone, method), dataset).values for method in methods}
+        cells = {method: table.cell((backbone, method), dataset) for method in methods}
+        values = {method: cell.values for method, cell in cells.items() if cell.known}
         shortest = min((len(numbers) for numbers in values.values()), default=0)
         common = [i for i in range(shortest) if all(numbers[i] is not None for numbers in values.values())]
-        for method in methods:
+        for method in values:
             known = [number for i in common if (number := values[method][i]) is not None]
             means[method][dataset] = fmean(known) if known else None
     return {method: rank for method, rank in average_rank(means).items() if rank == rank}

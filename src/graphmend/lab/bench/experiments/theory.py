@@ -20,7 +20,7 @@ the loss of this model is convex in the features.
 class-conditional entropy :math:`H(Z \mid Y) \le \sum_k \sum_{z_i \in Z_k} \lVert z_i - c_k \rVert^2`. The first term
 alone can collapse: all nodes at one point. Measured on a test graph: the assumption on class means, the right-hand side
 per node, and the mean cosine of two nodes, which rises to 1 in a collapse, before and after steps down the first term
-alone, and both terms.
+alone, and both terms. The collapse itself is shown on small connected graphs with a linear embedding.
 
 **Example.** Two nodes with the mean-aggregated features 0.45 and 0.53 and different labels; after an attack both are
 0.45. No classifier can tell them apart, not even with their labels; other features can.
@@ -41,10 +41,11 @@ __all__ = ["EXPERIMENT"]
 GRAPHS = 1000
 MULTIPLES = (0.1, 0.5, 0.999, 10.0, 100.0)
 STEPS, LR = (10, 200), 0.01
+COLLAPSE = (100, 1000)
 
 
 def _measures(choice: Choice) -> list[Measure]:
-    return [*_theorem_1(choice), *_theorem_2(choice), *_example()]
+    return [*_theorem_1(choice), *_theorem_2(choice), *_collapse(choice), *_example()]
 
 
 def _theorem_1(choice: Choice) -> list[Measure]:
@@ -74,6 +75,21 @@ def _theorem_2(choice: Choice) -> list[Measure]:
     for name, key in (("squared distance to the class mean", "within"), ("mean cosine of two nodes", "cosine")):
         rows += [(f"{name}: {words}", _entry(case, key), None) for case, words in cases.items()]
     return [Measure(("Theorem 2", words), "value", runs, value, published(known), 3) for words, value, known in rows]
+
+
+def _collapse(choice: Choice) -> list[Measure]:
+    steps = (10,) if choice.smoke else COLLAPSE
+    runs = tuple(Run("collapse", {"steps": list(steps), "lr": LR, "seed": seed}) for seed in choice.seeds)
+    rows = [("pull", "0", "before")]
+    rows += [
+        (key, str(s), f"{w}, {s} steps")
+        for key, w in (("pull", "first term alone"), ("both", "both terms"))
+        for s in steps
+    ]
+    return [
+        Measure(("Collapse", f"small connected graphs, mean cosine: {words}"), "value", runs, _entry(key, at), None, 3)
+        for key, at, words in rows
+    ]
 
 
 def _mean(values: list[float]) -> float | None:

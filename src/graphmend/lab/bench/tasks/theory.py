@@ -27,6 +27,7 @@ __all__ = [
     "aggregated",
     "class_gaps",
     "class_means",
+    "collapse",
     "hessian_bound",
     "spread",
     "step_bound",
@@ -95,13 +96,39 @@ def step_bound(run: Run, workspace: Workspace) -> dict[str, Any]:
     return {sign: _counted(outcomes) for sign, outcomes in kept.items()}
 
 
+def collapse(run: Run, workspace: Workspace) -> dict[str, Any]:
+    """Adam on the features of a small random graph that is in one piece, with a linear embedding: the mean cosine of
+    two nodes before and after some numbers of steps down the first term alone, and down both terms.
+
+    The first term is 0 only where a node's embedding keeps its direction whichever of its edges are dropped, so that
+    its neighbours all have that direction: in a connected graph, all nodes.
+    """
+    settings = dict(run.settings)
+    found: dict[str, dict[str, float]] = {}
+    for name, surrogate in (("pull", Pull()), ("both", Contrastive())):
+        generator = torch.Generator().manual_seed(settings["seed"])
+        model, graph, y = _drawn(generator, connected=True)
+        x = graph.x.clone().requires_grad_()
+        adam = torch.optim.Adam([x], lr=settings["lr"])
+        weight = x.new_ones(graph.edge_index.size(1))
+        found[name] = {}
+        for step in range(max(settings["steps"]) + 1):
+            if step in (0, *settings["steps"]):
+                z = model.embed(x.detach(), graph.edge_index)
+                found[name][str(step)] = spread(z, torch.zeros_like(y))["cosine"]
+            loss = surrogate(model, Data(x=x, edge_index=graph.edge_index, edge_weight=weight), generator)
+            (x.grad,) = torch.autograd.grad(loss, [x])
+            adam.step()
+    return found
+
+
 def _counted(outcomes: dict[float, list[bool]]) -> dict[str, Any]:
     graphs = len(next(iter(outcomes.values())))
     return {"graphs": graphs, "not_lower": {str(m): 100 * sum(found) / max(graphs, 1) for m, found in outcomes.items()}}
 
 
-def _drawn(generator: torch.Generator) -> tuple[Linearised, Data, Tensor]:
-    """A random model, graph and labels, in double precision."""
+def _drawn(generator: torch.Generator, connected: bool = False) -> tuple[Linearised, Data, Tensor]:
+    """A random model, graph and labels, in double precision; with a ring through all nodes if ``connected``."""
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -110,6 +137,9 @@ def _drawn(generator: torch.Generator) -> tuple[Linearised, Data, Tensor]:
     model.first.lin.weight.copy_(normal(WIDTH, COLUMNS))
     model.last.lin.weight.copy_(normal(CLASSES, WIDTH))
     upper = (torch.rand(NODES, NODES, generator=generator) < DENSITY).triu(1)
+    if connected:
+        ring = torch.arange(NODES)
+        upper[ring, (ring + 1) % NODES] = True
     edge_index, _ = dense_to_sparse((upper | upper.T).long())
     y = torch.randint(CLASSES, (NODES,), generator=generator)
     return model, Data(x=normal(NODES, COLUMNS), edge_index=edge_index), y

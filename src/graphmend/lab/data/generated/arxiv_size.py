@@ -152,3 +152,10 @@ DATASETS = {
         note=_NOTE,
     ),
 }
+"""Every data set by name.
+
+Example:
+    >>> from graphmend.lab.data import DATASETS
+    >>> DATASETS["wine"].note
+    "scikit-learn's own set as a graph of nearest neighbours"
+"""

@@ -74,6 +74,7 @@ def csbm(
         test_graphs: Number of test graphs.
 
     Example:
+        >>> from graphmend.lab.data import csbm
         >>> splits = csbm(nodes=200, homophily=0.9, structure_shift=0.5)
         >>> len(splits.test), splits.test[0].num_nodes, splits.test[0].num_edges
         (3, 200, 1600)

@@ -71,6 +71,20 @@ def grouped_scores(logits: Sequence[Tensor], splits: Splits, rounded: bool = Fal
         logits: One tensor of shape ``(N, 2)`` (or one logit per node) per test graph, in their order.
         splits: With ``meta["groups"]``, as :func:`elliptic` gives it.
         rounded: Round each score to two decimals, as the released code does before it averages.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from graphmend.lab.data import Splits, grouped_scores
+        >>> def day(*labels):
+        ...     edge_index = torch.empty(2, 0, dtype=torch.long)
+        ...     return Data(x=torch.rand(len(labels), 2), edge_index=edge_index, y=torch.tensor(labels))
+        >>> test = [day(0, 1), day(1, 0), day(0, 0, 1)]
+        >>> groups = {"groups": [[0, 1], [2]]}
+        >>> splits = Splits([day(0, 1)], [day(0, 1)], test, "accuracy", "multiclass", groups)
+        >>> logits = [torch.nn.functional.one_hot(graph.y, 2).float() for graph in test]
+        >>> grouped_scores(logits, splits)
+        [1.0, 1.0]
     """
     count = len(splits.test)
     require(len(logits) == count, f"pass one logits tensor per test graph (got {len(logits)} for {count} graphs)")

@@ -32,6 +32,11 @@ def photo_graph(data_dir: str | Path | None = None) -> Data:
 
     7,650 products, 119,081 undirected edges, 745 binary words, 8 classes; no split belongs to it. It is read from
     ``amazon_photo.npz`` or, as published, from ``amazon_electronics_photo.npz``. Self-loops are dropped.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, missing_files, photo_graph
+        >>> if not missing_files(DATASETS["photo-ood"]):  # its files have been fetched
+        ...     assert photo_graph().num_nodes == 7650
     """
     path = locate(PHOTO, data_dir, plain=NPZ)
     if path.name == NPZ:

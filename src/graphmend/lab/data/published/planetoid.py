@@ -92,7 +92,13 @@ def planetoid(name: str, *, seed: int = 0, data_dir: str | Path | None = None, n
 
 
 def planetoid_graph(name: str, data_dir: str | Path | None = None) -> Data:
-    """The graph with its raw features and the three masks, from our ``.npz`` or the published files."""
+    """The graph with its raw features and the three masks, from our ``.npz`` or the published files.
+
+    Example:
+        >>> from graphmend.lab.data import DATASETS, missing_files, planetoid_graph
+        >>> if not missing_files(DATASETS["cora"]):  # its files have been fetched
+        ...     assert planetoid_graph("cora").num_nodes == 2708
+    """
     choose("Planetoid graph", name, PUBLISHED)
     npz = f"planetoid_{name}.npz"
     path = locate(_source(name, PARTS[0]), data_dir, plain=npz)

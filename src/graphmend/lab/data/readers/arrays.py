@@ -75,6 +75,8 @@ def row_normalise(x: Tensor) -> Tensor:
     later versions subtract the global minimum first.
 
     Example:
+        >>> import torch
+        >>> from graphmend.lab.data import row_normalise
         >>> row_normalise(torch.tensor([[1.0, 3.0], [0.25, 0.25]]))
         tensor([[0.2500, 0.7500],
                 [0.2500, 0.2500]])
@@ -128,6 +130,8 @@ def undirected(keys: Array, nodes: int, *, sort_by_row: bool = True) -> Tensor:
         sort_by_row: Sort by source, then target; otherwise by target, then source.
 
     Example:
+        >>> import numpy as np
+        >>> from graphmend.lab.data import undirected
         >>> undirected(np.array([1, 2, 4]), 3)  # 0 -> 1, 0 -> 2 and a self-loop at 1
         tensor([[0, 0, 1, 2],
                 [1, 2, 0, 0]])

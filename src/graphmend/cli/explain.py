@@ -1,0 +1,47 @@
+"""``graphmend explain``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmend.cli.common import Device, Factory, JsonFlag, Model, Output, Weights, number, part_of_output, reported
+from graphmend.cli.console import PlainConsole
+
+
+@reported
+def explain(
+    node: Annotated[int, typer.Argument(help="Number of the node, from 0.", callback=number(0), metavar="NODE")],
+    graph: Annotated[Path, typer.Option(help="The graph as it was before mending.", metavar="FILE")],
+    patch: Annotated[Path, typer.Option(help="NAME.patch.safetensors, written by 'graphmend mend'.", metavar="FILE")],
+    model: Model = None,
+    factory: Factory = None,
+    weights: Weights = None,
+    output: Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the effects into this file, .png, .svg or .pdf.", metavar="FILE")
+    ] = None,
+    json_: JsonFlag = False,
+    device: Device = "cpu",
+) -> None:
+    """Why did the prediction of a node change? Each part of the change is taken back alone, and the model runs again.
+
+    Example:
+
+    ```
+    graphmend mend --model gcn.safetensors --graph today.npz --out mended/
+    graphmend explain 17 --model gcn.safetensors --graph today.npz --patch mended/today.patch.safetensors
+    ```
+    """
+    from graphmend.cli.explain_run import explanation
+
+    found = explanation(node, graph, patch, model, factory, weights, part_of_output(output), device)
+    if plot is not None:
+        found.plot(plot)
+    if json_:
+        typer.echo(json.dumps(found.summary()))
+    else:
+        PlainConsole().print(repr(found), soft_wrap=True)
