@@ -23,17 +23,17 @@ from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend_adapter import adapter_with
 from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
+    Answers,
     answers_digest,
     answers_in,
     check_answers,
     labelled_nodes,
     limits_of,
     mask_in,
-    scores_if_possible,
-    scores_of,
     settle,
 )
 from graphmend.cli.mend_pages import Facts, check_pages, facts_for, write_index_of, write_page_of
+from graphmend.cli.mend_scores import Tested, scores_of, tested
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.cli.settings import LOSS, settings, values_for
@@ -112,7 +112,7 @@ class Job:
         record: What must be the same for the work to be the same, beside the graph's fingerprint.
         report: The report of the very same work, if that was done before.
         arrays: The arrays of the graph file that settings of the adapter name.
-        tested: The nodes that are scored.
+        tested: What is scored.
         before: Their scores as the graph is.
     """
 
@@ -123,7 +123,7 @@ class Job:
     record: dict[str, Any]
     report: Report | None = None
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    tested: Tensor | None = None
+    tested: Tested | None = None
     before: dict[str, float] | None = None
 
     @cached_property
@@ -179,7 +179,7 @@ class Mending:
     card: Card
     pages: bool
     questions: int
-    answers: dict[int, int] | None
+    answers: Answers | None
     labels: Path | None
     log_level: int
 
@@ -235,7 +235,7 @@ def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path, fact
         **more,
     }
     if job.tested is not None:
-        report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
+        report["test"] = {"before": job.before, **job.tested.scores_if_possible(result.logits, job.data)}
     report = sealed(report, parts)
     write_text(report_file, json.dumps(report, indent=2) + "\n")
     return report
@@ -261,7 +261,7 @@ def _run(
     request: Request,
     net: nn.Module,
     chosen: dict[str, Any],
-    answers: dict[int, int] | None,
+    answers: Answers | None,
     workers: Workers,
     where: torch.device,
 ) -> None:
@@ -448,23 +448,24 @@ def _check_labels(
     net: nn.Module,
     card: Card,
     label_mask: str | None,
-    answers: dict[int, int] | None,
+    answers: Answers | None,
 ) -> None:
-    """Read all labels that will be used or scored, and raise unless they are classes that the model knows."""
+    """Read all labels that will be used or scored, and raise unless they are such as the model predicts."""
     data, path = job.data, job.path
-    if request.out is not None and data.get("y") is not None and data.get(TEST) is not None:
-        job.tested = labelled_nodes(data, TEST, path)
-    if label_mask is None and job.tested is None and answers is None:
+    has_test = request.out is not None and data.get("y") is not None and data.get(TEST) is not None
+    if label_mask is None and not has_test and answers is None:
         return
     filled = Needs("a plain prediction", fills_missing=True)
-    with prepare(net, data, filled, limits=job.limits, card=card.card, output=request.output) as case, torch.no_grad():
+    options: Any = {"limits": job.limits, "card": card.card, "output": request.output, "task": request.task}
+    with prepare(net, data, filled, **options) as case, torch.no_grad():
         logits = case.require_frozen().predict(case.data)
+        task = case.task(logits)
     if label_mask is not None:
         scores_of(logits, data, job.arrays["label_mask"], label_mask, path)
-    if job.tested is not None:
-        job.before = scores_of(logits, data, job.tested, TEST, path)
+    if has_test:
+        job.tested, job.before = tested(task, logits, data, TEST, path)
     if answers is not None and request.labels is not None:
-        check_answers(answers, logits, request.labels)
+        check_answers(answers, task, logits, request.labels)
 
 
 def _done(job: Job, results: list[Path]) -> Report | None:
