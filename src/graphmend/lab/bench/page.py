@@ -141,7 +141,12 @@ def _places(table: Table, row: str, column: str) -> list[tuple[tuple[str, ...], 
 
 def _mean(table: Table, row: tuple[str, ...], column: str) -> str:
     cell = table.cell(row, column)
-    return _rounded(cell, f".{min(cell.digits, 1)}f")
+    return _rounded(cell, f".{_digits(cell)}f")
+
+
+def _digits(cell: Cell) -> int:
+    """One decimal less than the tables have, but all three of shares."""
+    return 3 if cell.digits == 3 else min(cell.digits, 1)
 
 
 def _rounded(cell: Cell, form: str) -> str:
@@ -185,14 +190,15 @@ KINDS: dict[str, Callable[[Table, tuple[str, ...], str], str]] = {
     "paper3": lambda table, row, column: _published(table.cell(row, column), 3),
     "paper0": lambda table, row, column: _published(table.cell(row, column), 0),
     "mean3": lambda table, row, column: _rounded(table.cell(row, column), ".3f"),
+    "mean2": lambda table, row, column: _rounded(table.cell(row, column), ".2f"),
     "mean0": lambda table, row, column: _rounded(table.cell(row, column), ",.0f"),
     "n": lambda table, row, column: str(len(table.cell(row, column).known)),
     "diff": _difference,
     "interval": _interval,
     "gain": _paper_gain,
 }
-"""``mean``: ours; ``full``: with deviation and n; ``n``: seeds; ``paper``: the published number; ``diff`` and
-``interval``: to the baseline of the table; ``gain``: the paper's difference to it."""
+"""``mean``: ours (``mean3``: with three decimals); ``full``: with deviation and n; ``n``: seeds; ``paper``: the published
+number; ``diff`` and ``interval``: to the baseline of the table; ``gain``: the paper's difference to it."""
 
 
 def _has(wanted: Callable[[Difference, str], bool]) -> Callable[[Table, tuple[str, ...], str], bool]:
@@ -278,7 +284,7 @@ def _pivot(stored: Stored, name: str, column: str) -> str:
 def _told(table: Table, row: tuple[str, ...], column: str) -> str:
     """The mean, in brackets the paper's, and how many seeds where they are fewer than planned."""
     cell = table.cell(row, column)
-    known = f" ({_published(cell)})" if isinstance(cell.paper, Published) else ""
+    known = f" ({_published(cell, _digits(cell))})" if isinstance(cell.paper, Published) else ""
     seeds = f", n={len(cell.known)}" if 0 < len(cell.known) < (cell.planned or 0) else ""
     return _mean(table, row, column) + known + seeds
 
