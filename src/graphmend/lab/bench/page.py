@@ -197,7 +197,7 @@ KINDS: dict[str, Callable[[Table, tuple[str, ...], str], str]] = {
     "interval": _interval,
     "gain": _paper_gain,
 }
-"""``mean``: ours (``mean3``: with three decimals); ``full``: with deviation and n; ``n``: seeds; ``paper``: the published
+"""``mean``: ours (``mean3``: with three decimals); ``full``: with deviation; ``n``: seeds; ``paper``: the published
 number; ``diff`` and ``interval``: to the baseline of the table; ``gain``: the paper's difference to it."""
 
 
