@@ -99,7 +99,7 @@ def measure(
     memory: dict[str, int] = {}
     for turn, name in track([(turn, name) for turn in range(turns + 1) for name in runs], progress, True):
         gc.collect()
-        before = reset_memory(device)
+        before = reset_memory(device) + (torch.cuda.memory_allocated() if device == "cuda" else 0)
         start = clock()
         runs[name]()
         wait(device)

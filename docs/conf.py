@@ -1,5 +1,6 @@
 """Sphinx: what the site is made of and how it looks. ``make docs`` builds it."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ myst_heading_anchors = 4
 
 # Docstrings
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
@@ -52,7 +54,7 @@ sphinx_gallery_conf = {
     "examples_dirs": str(EXAMPLES),
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "gallery_order.Order",
     "abort_on_example_error": True,
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("graphmend",),
@@ -72,7 +74,8 @@ html_extra_path = ["extra"]
 html_css_files = ["graphmend.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_last_updated_fmt = None
+html_show_search_summary = False  # it would be fetched, which browsers forbid to pages on disk
+html_context = {"default_mode": "auto"}
 html_sidebars = {"index": []}
 html_theme_options = {
     "logo": {"text": "GraphMend"},
@@ -93,9 +96,10 @@ def as_pages_of_the_site(app, name, source):
     """Changelog and contributing are those of the repository; links to such files lead to pages of the site."""
     for file, page in REPOSITORY_PAGES.items():
         if page == f"{name}.md" and page != "index.md":
+            app.env.note_dependency(HERE.parent / file)
             source[0] = (HERE.parent / file).read_text(encoding="utf-8").replace("](docs/", "](")
     if name.startswith("results/tables/"):  # written to stand within another page
-        source[0] = source[0].replace("### ", "# ", 1).replace("\n### ", "\n## ")
+        source[0] = re.sub("^####? ", "## ", source[0], flags=re.MULTILINE).replace("## ", "# ", 1)
     for file, page in REPOSITORY_PAGES.items():
         source[0] = source[0].replace(f"](../{file}", f"]({page}").replace(f"]({file}", f"]({page}")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -22,6 +23,15 @@ settings.load_profile("graphmend")
 
 tempfile.tempdir = tempfile.mkdtemp(prefix="graphmend-tests-")
 atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+
+_FORWARD = pyg.Sequential.forward
+
+
+@pytest.fixture(autouse=True)
+def forward_of_sequential() -> Iterator[None]:
+    """PyG's ``Sequential`` writes the ``forward`` of one model into the class; other models would be given it."""
+    yield
+    pyg.Sequential.forward = _FORWARD  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="module", autouse=True)

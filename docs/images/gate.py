@@ -6,12 +6,11 @@ python docs/images/gate.py
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.patches import FancyBboxPatch
+
+from graphmend.results import style
 
 QUESTIONS = [
     (
@@ -33,11 +32,11 @@ QUESTIONS = [
         "no mix of known nodes explains it, the nodes\ncome back, embeddings back the predictions",
     ),
 ]
-BLUE, GREEN, GREY = "#1b6ca8", "#2a9d8f", "#6c757d"
+BLUE, GREEN, GREY = style.COLOURS[0], style.COLOURS[4], style.MUTED
 
 
 def box(
-    axes: plt.Axes, x: float, y: float, width: float, height: float, text: str, colour: str, size: float = 9
+    axes: Any, x: float, y: float, width: float, height: float, text: str, colour: str, size: float = 9
 ) -> None:
     """A rounded box with centred text."""
     patch = FancyBboxPatch(
@@ -50,14 +49,14 @@ def box(
         linewidth=1.6,
     )
     axes.add_patch(patch)
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color="black")
+    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color=style.INK)
 
 
 def arrow(
-    axes: plt.Axes, start: tuple[float, float], end: tuple[float, float], text: str = "", above: float = 0.1
+    axes: Any, start: tuple[float, float], end: tuple[float, float], text: str = "", above: float = 0.1
 ) -> None:
     """An arrow with a word beside it."""
-    axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "-|>", "color": "black", "linewidth": 1.1})
+    axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "-|>", "color": style.INK, "linewidth": 1.1})
     if text:
         x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
         axes.text(x, y + above, text, ha="center", va="bottom", fontsize=8, color=GREY)
@@ -65,7 +64,8 @@ def arrow(
 
 def main() -> None:
     """Draw and save."""
-    figure, axes = plt.subplots(figsize=(10.2, 5.6), layout="constrained")
+    figure = style.figure(10.6, 6)
+    axes = figure.subplots()
     axes.set_xlim(0.0, 10.3)
     axes.set_ylim(-0.75, 6.1)
     axes.axis("off")
@@ -86,7 +86,8 @@ def main() -> None:
         arrow(axes, (1.5, y - 0.06), (1.5, below + 0.06))
         axes.text(1.58, y - 0.35, "next", fontsize=8, color=GREY, va="center")
     box(axes, 0.1, -0.6, 10.1, 0.75, "nothing done: the graph is returned as it came, with the reason and what to ask", GREY, 10)
-    figure.savefig(Path(__file__).with_suffix(".png"), dpi=150)
+    style.heading(figure, "What the gate asks about a graph")
+    style.save(figure, Path(__file__).with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import textwrap
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,24 @@ def page_of(name: PublicName) -> str:
     head = f"{name.name}\n{'=' * len(name.name)}\n\n.. currentmodule:: {name.package}\n\n"
     if name.kind == "data":  # Sphinx would show the docstring of its type
         text = textwrap.indent(str(GoogleDocstring(name.docstring)), "   ")
-        return f"{head}.. data:: {name}\n\n{text}\n\n{textwrap.indent(entries_of(name.value), '   ')}"
-    options = "   :members:\n   :show-inheritance:\n" if name.kind == "class" else ""
+        return f"{head}.. data:: {name.name}\n\n{text}\n\n{textwrap.indent(entries_of(name.value), '   ')}"
+    options = "   :members:\n" if name.kind == "class" else ""
+    if name.kind == "class" and name.value.__bases__ != (object,):
+        options += "   :show-inheritance:\n"
+    plain = plain_signature(name.value)
+    if plain:
+        text = textwrap.indent(str(GoogleDocstring(name.docstring)), "   ")
+        return f"{head}.. function:: {name.name}{plain}\n\n{text}\n{GALLERY.format(name=name)}"
     return f"{head}.. auto{name.kind}:: {name}\n{options}{GALLERY.format(name=name)}"
+
+
+def plain_signature(value: Any) -> str:
+    """The arguments of a function with several signatures for type checkers, which would fill a screen."""
+    if not inspect.isfunction(value) or not typing.get_overloads(value):
+        return ""
+    signature = inspect.signature(value)
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
 
 
 def entries_of(value: Any) -> str:

@@ -60,7 +60,7 @@ def test_blocks_leave_room_for_the_distances(monkeypatch: pytest.MonkeyPatch) ->
         sizes.extend(len(block) * made for block in blocks)
         return blocks
 
-    monkeypatch.setattr("graphmend.cards.rows.BLOCK", 60)
+    monkeypatch.setattr("graphmend.cards.rows.CACHED_NUMBERS", 60)
     monkeypatch.setattr(prototypes, "in_blocks", noted)
     found = Prototypes(rows(20, 2), 1.0).mix(rows(50, 2))
     assert found.outside == whole.outside and found.unexplained == pytest.approx(whole.unexplained, rel=1e-12)

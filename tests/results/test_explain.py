@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +106,17 @@ def test_as_an_explanation_of_pyg_and_as_text() -> None:
     assert "Node 0" in repr(explanation) and "<table>" in explanation._repr_html_()
     assert explanation.summary()["parts"]
     assert explanation.plot().axes
+
+
+def test_pyg_draws_it(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    pytest.importorskip("networkx")
+    pyg = mend(model(), graph(), Both()).explain(0).to_pyg()
+    pyg.visualize_graph(str(tmp_path / "graph.png"), backend="networkx")
+    assert (tmp_path / "graph.png").read_bytes()[:4] == b"\x89PNG"
+    pytest.importorskip("pandas")
+    pyg.visualize_feature_importance(str(tmp_path / "features.png"), top_k=3)
+    assert (tmp_path / "features.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_nothing_changed_nothing_to_explain() -> None:

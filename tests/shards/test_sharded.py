@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +25,7 @@ from graphmend.adapters import Align, Impute, Purify
 from graphmend.graph.mapped import MappedGraph
 from graphmend.graph.shards import cut, plan, reached
 from graphmend.model.reach import reach_of
+from graphmend.model.sharded import ShardRun
 from graphmend.shards import open_graph, pack
 from graphmend.workers.local import Local
 
@@ -251,6 +255,55 @@ def test_others_can_run_the_shards(name: str, workers: Any, tmp_path: Path) -> N
     found = mend(model, open_graph(tmp_path / "g", shards=3, workers=workers), card=own)
     assert found.decision == expected.decision == "applied"
     assert torch.allclose(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+KILLED = """
+import os, signal, sys
+import torch_geometric.nn as pyg
+import torch
+from graphmend import FrozenGNN
+from graphmend.model.sharded import ShardRun
+from graphmend.shards import open_graph
+run, left = ShardRun.__call__, [3]
+def counted(self, bounds):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run(self, bounds)
+ShardRun.__call__ = counted
+torch.manual_seed(0)
+model = pyg.GCN(4, 8, 2, 3).eval()
+graph = open_graph(sys.argv[1], shards=5, keep=sys.argv[2])
+with FrozenGNN(model, graph) as frozen:
+    frozen.predict(graph)
+"""
+
+
+def test_a_killed_run_is_resumed_with_the_shards_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, keep = graph("random", 60, 1, True), tmp_path / "kept"
+    pack(tmp_path / "g", data)
+    call = [sys.executable, "-c", KILLED, str(tmp_path / "g"), str(keep)]
+    assert subprocess.run(call, check=False).returncode == -signal.SIGKILL
+    assert len(list(keep.iterdir())) == 2
+    runs: list[tuple[int, int]] = []
+    run = ShardRun.__call__
+    monkeypatch.setattr(ShardRun, "__call__", lambda self, bounds: (runs.append(bounds), run(self, bounds))[1])
+    model = model_of("GCN")
+    with FrozenGNN(model, data) as frozen:
+        expected = frozen.predict(data)
+    mapped = open_graph(tmp_path / "g", shards=5, keep=keep)
+
+    def predicted() -> Tensor:
+        runs.clear()
+        with FrozenGNN(model, mapped) as frozen:
+            return frozen.predict(mapped)
+
+    assert torch.allclose(predicted(), expected, atol=1e-5) and len(runs) == 3
+    assert torch.allclose(predicted(), expected, atol=1e-5) and len(runs) == 0
+    next(keep.iterdir()).write_bytes(b"cut off")
+    assert torch.allclose(predicted(), expected, atol=1e-5) and len(runs) == 1
+    mapped.x = mapped.x + 1
+    assert not torch.allclose(predicted(), expected) and len(runs) == 5, "of other features"
 
 
 def test_a_mapped_graph_takes_its_changes_along(tmp_path: Path) -> None:

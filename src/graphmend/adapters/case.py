@@ -199,7 +199,6 @@ class Case:
             seed=self.seed,
             abilities=abilities,
             kernels=(frozen.signature, key, *sizes),
-            hidden=frozen.width,
             mode=self.mode,
         )
 

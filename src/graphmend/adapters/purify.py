@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
-from graphmend.cards.edges import EdgeEnds, fit, fits_well
+from graphmend.cards.edges import EdgeEnds, fits_well
 from graphmend.cards.rows import times
 from graphmend.cards.source_card import SourceCard
 from graphmend.errors import read_fields, within
@@ -43,7 +43,7 @@ class Excess:
         """The fit of each edge."""
         edges, grid = self.ends.edge_index.size(1), self.card.edge_grid
         if edges <= EDGES:
-            return fit(self.ends.all_views(), grid)
+            return self.ends.all_fits(grid)
         out = large_empty((edges,), self.ends.x)
         for start, fits, _ in self.ends.fits(grid):
             out[start : start + fits.numel()] = fits

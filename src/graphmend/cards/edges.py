@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +18,9 @@ from torch_geometric.data import Data
 
 from graphmend.cards.rows import BLOCK, projected, quantiles, widened
 from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.propagation import Propagation
 from graphmend.engine.streaming import StreamedAdjacency, StreamedHops
+from graphmend.engine.tuning import CACHED_NUMBERS
 from graphmend.graph.edge_passes import over_edges
 from graphmend.graph.mapped import MappedGraph
 from graphmend.scratch import large_empty, row_ranges
@@ -55,8 +58,7 @@ class EdgeEnds:
         self.size = torch.linalg.vector_norm(x, dim=1).clamp(min=1e-12)
         self.narrow = neighbourhood_features(x)
         self.around = _with_neighbours(self.narrow, edge_index)
-        self.width = max(x.size(1), hidden.size(1))
-        self.step = _size(self.width)
+        self.step = _size(max(x.size(1), hidden.size(1)), x.device)
 
     def views(self, source: Tensor, target: Tensor, back: Tensor) -> Tensor:
         """The views of some edges; ``back`` is 1 for those that are there in the other direction as well."""
@@ -70,14 +72,22 @@ class EdgeEnds:
 
     def all_views(self, at: Tensor | None = None) -> Tensor:
         """Those of all edges, or of those at some positions, ``(3, edges)``."""
-        edge_index = self.edge_index
-        once = _once(edge_index, self.x.size(0)) if at is None else None
-        pairs = edge_index if at is None else edge_index[:, at]
-        pairs = pairs if once is None else edge_index[:, once[0]]
-        returned = torch.split(_returned(pairs, edge_index, self.x), self.step)
-        parts = [self.views(*pair, back) for pair, back in zip(_blocks(pairs, self.width), returned, strict=True)]
-        views = torch.cat([self.x.new_zeros(3, 0), *parts], dim=1)
-        return views if once is None else views[:, once[1]]
+        if at is not None:
+            return self._views_of(self.edge_index[:, at])
+        once = _once(self.edge_index, self.x.size(0))
+        return self._views_of(self.edge_index) if once is None else self._views_of(once.pairs)[:, once.place]
+
+    def all_fits(self, grid: Tensor) -> Tensor:
+        """The fits of all edges; edges that are there in both directions are looked at in one of them alone."""
+        once = _once(self.edge_index, self.x.size(0))
+        if once is None:
+            return fit(self._views_of(self.edge_index), grid)
+        return fit(self._views_of(once.pairs), grid)[once.place]
+
+    def _views_of(self, pairs: Tensor) -> Tensor:
+        returned = torch.split(_returned(pairs, self.edge_index, self.x), self.step)
+        blocks = zip(_blocks(pairs, self.step), returned, strict=True)
+        return torch.cat([self.x.new_zeros(3, 0), *(self.views(*pair, back) for pair, back in blocks)], dim=1)
 
     def fits(self, grid: Tensor, only_once: bool = False) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The fits of some edges at a time, the position of the first one, and how many edges each stands for.
@@ -87,7 +97,7 @@ class EdgeEnds:
             only_once: Whether edges that are there in both directions are looked at in one of them alone.
         """
         is_symmetric, start = Adjacency.of(self.edge_index, self.x.size(0)).is_symmetric, 0
-        for source, target in _blocks(self.edge_index, self.width):
+        for source, target in _blocks(self.edge_index, self.step):
             begin, number = start, torch.ones_like(source)
             start += source.numel()
             if only_once and is_symmetric:
@@ -106,14 +116,19 @@ def _with_neighbours(narrow: Tensor, edge_index: Tensor) -> Tensor:
     if isinstance(adjacency, StreamedAdjacency):
         around = StreamedHops(adjacency, None, None)(widened(narrow)).to(narrow.dtype)
         return around.add_(narrow)
-    around = narrow.clone()
-    for source, target in _blocks(edge_index, narrow.size(1)):
-        around.index_add_(0, target, narrow.index_select(0, source))
-    return around
+    adjacency = Adjacency.of(edge_index, narrow.size(0))
+    return Propagation(adjacency, narrow.new_ones(edge_index.size(1)), narrow.new_ones(narrow.size(0)))(narrow)
 
 
-def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
-    """The positions of the edges of an undirected graph, each once, and for every stored edge which of them it is."""
+class _Once(NamedTuple):
+    """The edges of an undirected graph, each in one direction, and for every stored edge which of them it is."""
+
+    pairs: Tensor
+    place: Tensor
+
+
+def _once(edge_index: Tensor, nodes: int) -> _Once | None:
+    """The edges of an undirected graph, each once; ``None`` for a directed one."""
     source, target = edge_index
     forth, back = (source < target).nonzero().view(-1), (source > target).nonzero().view(-1)
     if forth.numel() != back.numel() or forth.numel() == 0:
@@ -126,7 +141,7 @@ def _once(edge_index: Tensor, nodes: int) -> tuple[Tensor, Tensor] | None:
     place = torch.empty_like(source)
     place[forth] = place[back] = torch.arange(forth.numel(), device=source.device)
     place[loops] = forth.numel() + torch.arange(loops.numel(), device=source.device)
-    return torch.cat([forth, loops]), place
+    return _Once(edge_index[:, torch.cat([forth, loops])], place)
 
 
 def neighbourhood_features(x: Tensor) -> Tensor:
@@ -168,7 +183,7 @@ def pair_counts(probability: Tensor, edge_index: Tensor) -> Tensor:
         edge_index: The edges :math:`j \to i`.
     """
     total = probability.new_zeros(probability.size(1), probability.size(1), dtype=torch.float64)
-    for source, target in _blocks(edge_index, probability.size(1)):
+    for source, target in _blocks(edge_index, _size(probability.size(1), probability.device)):
         total += (probability[source].t() @ probability[target]).double()
     return total.to(probability.dtype)
 
@@ -212,10 +227,11 @@ def _dot(first: Tensor, second: Tensor) -> Tensor:
     return out
 
 
-def _blocks(edge_index: Tensor, width: int) -> list[tuple[Tensor, Tensor]]:
-    sources, targets = (torch.split(end, _size(width)) for end in edge_index)
-    return list(zip(sources, targets, strict=True))
+def _blocks(edge_index: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+    sources, targets = (torch.split(end, step) for end in edge_index)
+    return zip(sources, targets, strict=True)
 
 
-def _size(width: int) -> int:
-    return max(1, BLOCK // max(1, width))
+def _size(width: int, device: torch.device) -> int:
+    """Edges at a time: what is gathered for them stays in the cache of a CPU core."""
+    return max(1, (CACHED_NUMBERS if device.type == "cpu" else BLOCK) // max(1, width))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from graphmend.engine.tuning import CACHED_NUMBERS
 from graphmend.scratch import large_empty, row_ranges
 
 __all__ = [
@@ -38,13 +39,14 @@ EMPTY_ROW = math.log(_TINY)  # the log norm of a row without any entry
 
 
 def in_blocks(x: Tensor, made: int = 1) -> list[Tensor]:
-    """The rows of ``x``, some at a time.
+    """The rows of ``x``, some at a time: what is made of them stays in the cache of a CPU core.
 
     Args:
         x: The rows.
         made: How many numbers are made of each row, if that is more than it has.
     """
-    return list(torch.split(x, max(1, BLOCK // max(1, x.size(1), made))))
+    numbers = CACHED_NUMBERS if x.device.type == "cpu" else BLOCK
+    return list(torch.split(x, max(1, numbers // max(1, x.size(1), made))))
 
 
 def widened(x: Tensor) -> Tensor:

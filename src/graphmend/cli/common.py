@@ -18,6 +18,9 @@ from graphmend.errors import GraphMendError, printable, require
 if TYPE_CHECKING:
     from graphmend.workers.local import Workers
 
+GATE = "gate"
+"""The adapter that chooses among the others, and the one that acts unless another is named."""
+
 
 def number(low: float = -math.inf, high: float = math.inf) -> Callable[[float | None], float | None]:
     """A check of the value of an option: a finite number from ``low`` to ``high``; the message names the value."""

@@ -46,4 +46,4 @@ def list_(
         choose("family", family, FAMILIES)
     from graphmend.cli.list_run import run_list
 
-    run_list(list(FAMILIES) if family is None else [family], json_)
+    run_list(FAMILIES if family is None else {family: FAMILIES[family]}, json_)

@@ -14,7 +14,6 @@ from rich.table import Table
 from graphmend.adapters import ADAPTERS
 from graphmend.cli.console import PlainConsole, plain_text
 from graphmend.cli.lab import lab
-from graphmend.cli.list import FAMILIES
 from graphmend.results.scores import METRICS
 from graphmend.surrogates import SLAPS, SURROGATES, Moments, Supervised
 from graphmend.surrogates.registry import NEEDS as SURROGATE_NEEDS
@@ -41,7 +40,7 @@ class Member(NamedTuple):
 
 def registries() -> dict[str, Mapping[str, object]]:
     """What each family holds at this moment."""
-    own = {
+    return {
         "adapters": ADAPTERS,
         "surrogates": {**SURROGATES, **UNNAMED},
         "views": VIEWS,
@@ -49,11 +48,10 @@ def registries() -> dict[str, Mapping[str, object]]:
         "metrics": METRICS,
         **lab("registries").REGISTRIES,
     }
-    return {family: own[family] for family in FAMILIES}
 
 
-def run_list(families: list[str], as_json: bool) -> None:
-    """Print these families."""
+def run_list(families: Mapping[str, str], as_json: bool) -> None:
+    """Print these families, each under its heading."""
     all_members = registries()
     listed = {family: [_member(family, *item) for item in sorted(all_members[family].items())] for family in families}
     if as_json:
@@ -63,7 +61,7 @@ def run_list(families: list[str], as_json: bool) -> None:
     for position, (family, rows) in enumerate(listed.items()):
         if position:
             console.print()
-        _print(console, family, rows)
+        _print(console, family, families[family], rows)
 
 
 def first_sentence(text: str | None) -> str:
@@ -86,8 +84,8 @@ def _tasks_needed(member: object) -> str:
     return f"the task {' or '.join(tasks)}" if isinstance(tasks, tuple) else ""
 
 
-def _print(console: PlainConsole, family: str, rows: list[Member]) -> None:
-    heading = console.render_str(f"{family}: {FAMILIES[family]}")
+def _print(console: PlainConsole, family: str, about: str, rows: list[Member]) -> None:
+    heading = console.render_str(f"{family}: {about}")
     heading.stylize("bold", 0, len(family))
     console.print(heading)
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from graphmend.cli.common import (
+    GATE,
     Device,
     Factory,
     Jobs,
@@ -25,9 +26,6 @@ from graphmend.cli.common import (
     reported,
 )
 from graphmend.cli.console import log_to_stderr
-
-GATE = "gate"
-"""The adapter that chooses among the others."""
 
 
 def _option(panel: str | None, text: str, *flags: str, **more: Any) -> Any:

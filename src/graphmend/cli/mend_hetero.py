@@ -13,8 +13,8 @@ from torch_geometric.data import HeteroData
 
 from graphmend.adapters import ADAPTERS, Adapter
 from graphmend.cli.card_files import card_beside
+from graphmend.cli.common import GATE
 from graphmend.cli.console import PlainConsole
-from graphmend.cli.mend import GATE
 from graphmend.cli.mend_pages import write_index_of
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import for_model

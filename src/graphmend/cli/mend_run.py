@@ -18,9 +18,8 @@ from torch_geometric.data import Data
 from graphmend.adapters import ADAPTERS
 from graphmend.adapters.case import Needs, prepare
 from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_card
-from graphmend.cli.common import check_no_clash, workers_of
+from graphmend.cli.common import GATE, check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal, show_log
-from graphmend.cli.mend import GATE
 from graphmend.cli.mend_adapter import adapter_with
 from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (

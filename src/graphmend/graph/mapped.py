@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from graphmend.scratch import scratch_in
 
 __all__ = ["MappedGraph", "Mapper", "on_disk"]
 
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -31,6 +34,27 @@ class Mapper(Protocol):
     def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterator[Any]:
         """The results."""
         ...
+
+
+@dataclass(frozen=True)
+class _Kept(Generic[T, R]):
+    """A function whose results are kept in files, each written whole or not at all."""
+
+    function: Callable[[T], R]
+    folder: Path
+    key: str
+
+    def __call__(self, item: T) -> R:
+        file = self.folder / f"{self.key}-{'-'.join(map(str, item)) if isinstance(item, tuple) else item}.pt"
+        try:
+            return torch.load(file, weights_only=True)  # type: ignore[no-any-return]
+        except Exception as error:  # it is not there, or was not written by us
+            _LOG.debug("%s is computed: %s", file, error)
+        result = self.function(item)
+        written = file.with_suffix(f".{os.getpid()}.partial")
+        torch.save(result, written)
+        written.replace(file)
+        return result
 
 
 LARGE = 4_000_000  # edges, from which none of their numbers are kept in memory
@@ -54,6 +78,7 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         workers: Mapper | None = None,
         opened: Callable[[Path], MappedGraph] | None = None,
         digest: str = "",
+        keep: Path | None = None,
     ) -> None:
         """Remember where the arrays lie.
 
@@ -65,11 +90,12 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
             workers: Who works on the shards; this process when ``None``.
             opened: Opens the folder again, in another process.
             digest: Of everything in the folder, by which it is known elsewhere.
+            keep: Where the results of shards are kept.
         """
         known = {"_folder": folder, "_shards": shards, "_symmetric": symmetric, "_offsets": offsets}
         own = {name: _place(value) for name, value in self.to_dict().items() if isinstance(value, Tensor)}
         self.__dict__.update(known, _edges=_place(self.edge_index), _workers=workers, _opened=opened, _own=own)
-        self.__dict__["_digest"] = digest
+        self.__dict__.update(_digest=digest, _keep=keep)
 
     def __reduce__(self) -> Any:
         """What goes to another process: the folder, and whatever is not as it is there."""
@@ -94,12 +120,23 @@ class MappedGraph(Data):  # type: ignore[misc]  # a class of PyG, whose types ar
         """How many shards a graph has at least that is worth working on together."""
         return getattr(self.workers, "least", 1)
 
-    def over(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    @property
+    def keep(self) -> Path | None:
+        """Where the results of shards are kept, for a run that follows an interrupted one; nowhere when ``None``."""
+        return self.__dict__.get("_keep")
+
+    def over(self, function: Callable[[T], R], items: Iterable[T], key: str | None = None) -> Iterator[R]:
         """``function(item)`` for every item, in any order, by whoever works on the shards.
+
+        With a key, which tells the function from all others, results are kept where the graph was opened to keep them,
+        and those that are there are read.
 
         Where that is not this process alone, the function goes to others and has to be picklable: a mapped graph
         in it is opened again there.
         """
+        if key is not None and self.keep is not None:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            function = _Kept(function, self.keep, key)
         return map(function, items) if self.workers is None else self.workers(function, items)
 
     def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R:

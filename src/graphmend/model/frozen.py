@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -19,12 +19,12 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 
 from graphmend.engine.adjacency import Adjacency
-from graphmend.engine.cache import caching, sharing_gradients
+from graphmend.engine.cache import cached, caching, sharing_gradients
 from graphmend.engine.engine import MODES
 from graphmend.engine.low_rank import leaves_of, parts_of
+from graphmend.engine.memory import keeping_memory
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
-from graphmend.engine.trials import why_features_are_not_shared
 from graphmend.engine.tuning import STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
@@ -32,19 +32,19 @@ from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.graph.mapped import MappedGraph
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
-from graphmend.model.comparing import is_close
 from graphmend.model.edge_weights import Way, are_streamed, filtered, patched, patched_plainly
 from graphmend.model.embedding import Tap, tapped
-from graphmend.model.failures import failures_named, first_line
+from graphmend.model.failures import failures_named
 from graphmend.model.first_layer import response_of_mean
 from graphmend.model.probe import Probe
 from graphmend.model.restore import frozen_model, plain, untouched_rng
 from graphmend.model.restoring import Restoring, finishes
 from graphmend.model.sharded import Sharding, ShardRun, joined, put_together
+from graphmend.model.trials import stacks_views, why_not_shared
 from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
-__all__ = ["FrozenGNN", "Observation"]
+__all__ = ["FrozenGNN", "Observation", "check_model"]
 
 _LOG = logging.getLogger(__name__)
 _Shards = tuple[list[tuple[int, int]], int]
@@ -66,6 +66,16 @@ class Observation(NamedTuple):
     first: Tensor
     z: Tensor
     logits: Tensor
+
+
+def check_model(model: Any) -> None:
+    """Raise unless something is a model whose weights have values."""
+    require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    lazy = listed(name for name, tensor in tensors if is_lazy(tensor))
+    require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
+    empty = listed(name for name, tensor in tensors if tensor.is_meta)
+    require(not empty, f"the model is on the meta device: {empty} have no values; load its weights first")
 
 
 class FrozenGNN:
@@ -110,12 +120,7 @@ class FrozenGNN:
         taps: Taps | None = None,
         output: Output = None,
     ) -> None:
-        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
-        tensors = [*model.named_parameters(), *model.named_buffers()]
-        lazy = listed(name for name, tensor in tensors if is_lazy(tensor))
-        require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
-        empty = listed(name for name, tensor in tensors if tensor.is_meta)
-        require(not empty, f"the model is on the meta device: {empty} have no values; load its weights first")
+        check_model(model)
         check_structure(data)
         embedding = None if embedding is None else text("embedding", embedding)
         one_of("mode", mode, MODES)
@@ -141,6 +146,8 @@ class FrozenGNN:
             stack.enter_context(untouched_rng(self._seed))
             stack.enter_context(frozen_model(self.module))
             stack.enter_context(caching())
+            if self._mode == "auto":
+                stack.enter_context(keeping_memory(self._data.x, self._data.edge_index.size(1), self.width))
             taps = self._given_taps
             self.signature = (signature(self.module, self._data, self._embedding), self.output)
             self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
@@ -227,11 +234,13 @@ class FrozenGNN:
         if others:
             taps = None if name == "logits" else self._probe.taps()
             wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
-            show = _Alone(self.model, name, counts, self._embedding, self._seed, taps, self.output, wiring)
+            settings = {"embedding": self._embedding, "seed": self._seed, "taps": taps, "output": self.output}
+            show = functools.partial(_alone, self.model, name, counts, wiring, settings)
         run = ShardRun(graph, hops, show, change, leaves)
         if leaves is not None:
             return joined(map(run, ranges))
-        return put_together(graph.over(run, ranges), x.size(0))
+        key = None if graph.keep is None else self.sharding.key(run, name, self._embedding, self._given_taps)
+        return put_together(graph.over(run, ranges, key), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
         """The outputs of a name on a graph that may be another one."""
@@ -327,25 +336,11 @@ class FrozenGNN:
             and first.edge_index.size(1) == self._data.edge_index.size(1)
         )
 
-    @torch.no_grad()
     def _stacks_views(self) -> bool:
         """Whether views that go through the model together have the embeddings they have alone, tried once."""
         known = self._wiring if self._wiring.stacks_views is not None else self._probe.findings
         if known.stacks_views is None:
-            data, generator = self._probe.data, torch.Generator().manual_seed(self._seed)
-            order = torch.randperm(data.x.size(0), generator=generator).to(data.x.device)
-            factor = torch.rand(data.x.size(0), 1, generator=generator).to(data.x)  # so that sums over nodes differ
-            views = []
-            for x in (data.x, data.x[order] * factor):
-                weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
-                views.append(Data(x=x, edge_index=data.edge_index, edge_weight=weight))
-            try:
-                with untouched_rng(self._seed), self.on(data):
-                    apart = [self.embed(view.x, view.edge_index, view.edge_weight) for view in views]
-                    known.stacks_views = all(map(is_close, apart, self.embed_stacked(views)))
-            except Exception as error:
-                _LOG.debug("views are not stacked: %s", first_line(error))
-                known.stacks_views = False
+            known.stacks_views = stacks_views(self, self._probe.data, self._seed)
         return known.stacks_views
 
     def predict(self, data: Data, *, weights_count: bool = False) -> Tensor:
@@ -396,24 +391,10 @@ class FrozenGNN:
         wiring = self._wiring if key in self._wiring.abilities else self._probe.findings
         known = wiring.abilities.setdefault(key, Abilities())
         if not known.is_sharing_tried:
-            with untouched_rng(self._seed):
-                known.why_not_shared = self._why_not_shared(surrogate)
+            graphs = {id(graph): graph for graph in (self._probe.data, self._probe.whole)}.values()
+            known.why_not_shared = why_not_shared(self, graphs, surrogate, self._seed)
             known.is_sharing_tried = True
         return known
-
-    def _why_not_shared(self, surrogate: Any) -> str | None:
-        reason = "it has not been tried"
-        for data in {id(graph): graph for graph in (self._probe.data, self._probe.whole)}.values():
-            graph = copy.copy(data)
-            if self.way is not filtered:
-                generator = torch.Generator().manual_seed(self._seed)
-                graph.edge_weight = torch.rand(data.edge_index.size(1), generator=generator).to(data.x)
-            try:
-                with self.on(data):
-                    return why_features_are_not_shared(self, surrogate, graph, self._seed)
-            except Exception as error:  # a loss for this very graph, or one that does not work at all
-                reason = first_line(error)
-        return reason
 
     @contextmanager
     def on(self, data: Data, *, weights_count: bool = False) -> Iterator[None]:
@@ -469,7 +450,7 @@ class FrozenGNN:
         elif weight is None:
             if way not in (patched, patched_plainly):
                 return lambda: caller(graph)
-            weight = torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)  # for the engine's own sums
+            weight = _presence_of_all(edge_index, x)  # for the engine's own sums
         return lambda: way(self.module, caller, graph, weight)
 
     def _with_own_presence(self, presence: Tensor | None, edges: int) -> Tensor | None:
@@ -483,21 +464,22 @@ class FrozenGNN:
         return scores_of(out, self._data.x.size(0), number_of_graphs(self._data))
 
 
-@dataclass(frozen=True)
-class _Alone:
+def _presence_of_all(edge_index: Tensor, x: Tensor) -> Tensor:
+    """A weight of 1 for each edge, the same tensor in every run, so that what comes of it is computed once."""
+
+    def ones() -> Tensor:
+        return torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
+
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():  # what a recording computes is overwritten
+        return ones()
+    return cached(("all present", x.dtype), (edge_index,), ones)
+
+
+def _alone(
+    model: nn.Module, name: str, weights_count: bool, wiring: Wiring, settings: dict[str, Any], data: Data
+) -> tuple[Tensor, ...]:
     """What a model gives for the graph of a shard, in a process that knows nothing but this."""
-
-    model: nn.Module
-    name: str
-    weights_count: bool
-    embedding: str | None
-    seed: int
-    taps: Taps | None
-    output: Output
-    wiring: Wiring
-
-    def __call__(self, data: Data) -> tuple[Tensor, ...]:
-        own = FrozenGNN(self.model, data, embedding=self.embedding, seed=self.seed, taps=self.taps, output=self.output)
-        own._given_wiring = self.wiring
-        with own as frozen, torch.no_grad():
-            return frozen._shown(self.name, self.weights_count, data)
+    own = FrozenGNN(model, data, **settings)
+    own._given_wiring = wiring
+    with own as frozen, torch.no_grad():
+        return frozen._shown(name, weights_count, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from graphmend.graph.mapped import MappedGraph
 from graphmend.graph.shards import NODE_ROWS, cut, plan, run_cost
 from graphmend.model.call import Output
 from graphmend.model.reach import reach_of
-from graphmend.scratch import large_empty
+from graphmend.scratch import ROWS, large_empty
 
 __all__ = ["Rows", "ShardRun", "Sharding", "joined", "put_together"]
 
@@ -111,6 +112,21 @@ class Sharding:
         cost = run_cost(x.size(0), int(graph.edge_index.size(1)), x.size(1), self.width, size)
         is_large = cost > min(MOST, int(SHARE * free))
         return is_large and x.size(0) * NODE_ROWS * self.width * max(size, 4) <= free and self.can_stream()
+
+    def key(self, run: ShardRun, *more: object) -> str:
+        """What tells runs on shards apart that give other numbers: the model, the graph, its features, and ``more``."""
+        values = {**self.model.state_dict(), **run.graph.to_dict()}
+        left, right = (None, None) if run.change is None else run.change
+        tensors = {**values, "left": left, "right": right}
+        total = hashlib.sha256(repr((str(self.model), self.seed, self.output, run.hops, more)).encode())
+        for name, value in sorted(tensors.items()):
+            if isinstance(value, Tensor):
+                total.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+                for part in torch.split(value.detach().reshape(-1), ROWS) if value.numel() else ():
+                    total.update(part.contiguous().view(torch.uint8).numpy().tobytes())
+            else:
+                total.update(f"{name} {value!r};".encode())
+        return total.hexdigest()[:32]
 
     def is_large(self, graph: MappedGraph, factor: int = 1) -> bool:
         """Whether a run on the whole graph, several times as wide as the model, takes more than its share of memory."""

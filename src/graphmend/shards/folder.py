@@ -15,15 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
-from graphmend.errors import GraphMendError, listed, require, whole_number
-from graphmend.files.array_folders import checksum, create_array, open_array, read_arrays, write_arrays
+from graphmend.errors import GraphMendError, require, whole_number
+from graphmend.files.array_folders import checksum, create_array, open_array, read_arrays
 from graphmend.files.files import check_folder, path_of, read_json, write_text
 from graphmend.files.graph_files import load_graph
 from graphmend.graph.canonical import EDGES
 from graphmend.graph.checks import check_graph
-from graphmend.graph.convert import with_edge_index
 from graphmend.graph.mapped import MappedGraph, Mapper
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "open_array",
     "open_graph",
     "read_graph",
-    "save_folder",
     "write_note",
 ]
 
@@ -56,7 +53,12 @@ def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
 
 
 def open_graph(
-    path: str | Path, *, verify: bool = True, shards: int | None = None, workers: Mapper | None = None
+    path: str | Path,
+    *,
+    verify: bool = True,
+    shards: int | None = None,
+    workers: Mapper | None = None,
+    keep: str | Path | None = None,
 ) -> MappedGraph:
     """A graph folder, mapped into memory, for :func:`graphmend.card` and :func:`graphmend.mend`.
 
@@ -68,6 +70,8 @@ def open_graph(
         shards: In how many shards a model runs; the free memory decides when ``None``.
         workers: Who works on the shards, such as :class:`graphmend.workers.local.Local`; this process when ``None``.
             All of them have to see the folder.
+        keep: A folder for the results of shards: a call that follows an interrupted one reads those that are there.
+            Remove it when you have what you want.
 
     Example:
         >>> import graphmend
@@ -110,6 +114,7 @@ def open_graph(
         workers=workers,
         opened=partial(open_graph, verify=False),
         digest=digest_of(folder),
+        keep=None if keep is None else path_of(keep).absolute(),
     )
     return data
 
@@ -139,28 +144,6 @@ def _check_edges(folder: Path, edge_index: Tensor, offsets: Tensor, remedy: str)
         last = int(target[-1])
     same = torch.equal(counts, offsets.diff())
     require(same, f"{folder}: offsets.npy does not say where the edges of each target begin; {remedy}")
-
-
-def save_folder(graph: Data, folder: str | Path) -> Path:
-    """Write a graph as a graph folder, a block at a time, such as the mended graph of a large one.
-
-    A call that was interrupted goes on where it was. Edges that are not sorted by target are sorted, by
-    :func:`graphmend.shards.pack`.
-    """
-    graph = with_edge_index(graph)
-    offsets = graph.offsets() if isinstance(graph, MappedGraph) else None
-    if offsets is None:
-        from graphmend.shards.pack import pack
-
-        return pack(folder, graph)
-    assert isinstance(graph, MappedGraph)
-    values = {name: value for name, value in graph.to_dict().items() if not isinstance(value, Tensor)}
-    tensors = {name: value for name, value in graph.to_dict().items() if isinstance(value, Tensor)}
-    values.pop("num_nodes", None)
-    odd = [name for name, value in values.items() if not (isinstance(value, PLAIN) or value is None)]
-    require(not odd, f"{listed(odd)} are neither tensors, numbers nor texts, which no folder holds; leave them out")
-    note = {"format": FORMAT, "values": values, "symmetric": graph.is_symmetric}
-    return write_arrays(folder, {**tensors, "offsets": offsets}, note, file=NOTE)
 
 
 def write_note(folder: Path, arrays: dict[str, dict[str, Any]], values: dict[str, Any], symmetric: bool) -> None:

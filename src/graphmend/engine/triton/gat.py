@@ -9,13 +9,13 @@ gradient compute it again from the scores, their maximum and the sum of each row
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphmend.engine.ops import Pattern
 from graphmend.engine.triton.launch import (
     ceil_div,
     leaky_relu,
@@ -25,6 +25,9 @@ from graphmend.engine.triton.launch import (
     rows_of_program,
 )
 from graphmend.engine.tuning import HUB_DEGREE
+
+if TYPE_CHECKING:
+    from graphmend.engine.ops import Pattern
 
 __all__ = ["by_column", "by_row", "forward"]
 

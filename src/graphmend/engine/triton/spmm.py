@@ -7,14 +7,18 @@ with very many neighbours get wide programs of their own; otherwise a single hub
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphmend.engine.ops import Pattern
 from graphmend.engine.triton.launch import ceil_div, on_its_device, power_of_2, rows_of_program
 from graphmend.engine.tuning import HUB_DEGREE
+
+if TYPE_CHECKING:
+    from graphmend.engine.ops import Pattern
 
 __all__ = ["gathered", "hop", "relu_gradient", "row_sums", "sampled_product", "scaled"]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from graphmend.engine.adjacency import Adjacency
+from graphmend.engine.cache import cached
 from graphmend.engine.neighbours import incoming_sum
 from graphmend.engine.propagation import at_least_single
 from graphmend.engine.shared_features import METADATA, as_tensor, placeholder
@@ -70,7 +71,7 @@ class Edges(NamedTuple):
         adjacency = Adjacency.of(edge_index, num_nodes)
         origin = (presence, edge_index) if edge_weight is None else (presence, edge_index, edge_weight)
         dtype = at_least_single(x.dtype)
-        presence = adjacency.order(presence.to(dtype))
+        presence = _in_row_order(adjacency, presence, edge_index, dtype)
         if edge_weight is None:
             return cls(adjacency, presence, None, origin)
         require(
@@ -92,6 +93,13 @@ class Edges(NamedTuple):
     def degree(self) -> Tensor:
         """The number of incoming edges per node, fractions included."""
         return incoming_sum(self.adjacency, self.presence)
+
+
+def _in_row_order(adjacency: Adjacency, presence: Tensor, edge_index: Tensor, dtype: torch.dtype) -> Tensor:
+    """The presence of each edge in row order, sorted once for all convolutions."""
+    if adjacency.perm is None:
+        return presence.to(dtype)
+    return cached(("ordered", dtype), (presence, edge_index), lambda: adjacency.order(presence.to(dtype)))
 
 
 _IS_LAZY: ContextVar[bool] = ContextVar("graphmend_lazy_sums", default=True)
