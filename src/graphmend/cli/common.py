@@ -113,14 +113,17 @@ P = ParamSpec("P")
 def reported(command: Callable[P, None]) -> Callable[P, None]:
     """Turn a problem into one sentence on standard error.
 
-    The exit code is 2 for a problem that the user can remedy, 1 for one that nobody expected, and 130 for Ctrl-C.
+    The exit code is 2 for a problem that the user can fix, 1 for an unexpected one, and 130 for Ctrl-C.
     """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):  # the reader of the output has closed it: no problem of the command
+        except (
+            typer.Exit,
+            BrokenPipeError,
+        ):  # whoever reads the output has closed it, which is not the command's problem
             raise
         except GraphMendError as error:
             _fail(str(error), 2)
@@ -178,7 +181,7 @@ def workers_of(jobs: int | None, ray: str | None, device: str) -> Workers:
 
 
 def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise if a file to be written is one of the inputs, or one that is written anyway.
+    """Raise if a file to be written is one of the inputs, or is written more than once.
 
     Args:
         targets: All files that one call will write.
@@ -202,5 +205,5 @@ Task = Annotated[
 
 
 def part_of_output(text: str | None) -> str | int | None:
-    """What ``--output`` says: a position where it is a whole number, else a name."""
+    """The value of ``--output``: a position if it is a whole number, otherwise a name."""
     return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,4}", text) else text

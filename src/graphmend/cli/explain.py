@@ -27,7 +27,8 @@ def explain(
     json_: JsonFlag = False,
     device: Device = "cpu",
 ) -> None:
-    """Why did the prediction of a node change? Each part of the change is taken back alone, and the model runs again.
+    """Say why the prediction of a node changed: each part of the change is taken back by itself, and the model runs
+    again.
 
     Example:
 

@@ -39,7 +39,7 @@ def installation(device: str) -> dict[str, Any]:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What a file holds, read and checked as it would be for use; texts from it are safe to print."""
+    """What a file holds, read and checked as if it were to be used; texts from it are safe to print."""
     facts = _tensor_file(path) if path.suffix.lower() == ".safetensors" else _graph(path)
     return {name: _safe(value) for name, value in facts.items()}
 
@@ -71,7 +71,7 @@ def _tensor_file(path: Path) -> dict[str, Any]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The texts and numbers of an object in JSON; empty if it is none."""
+    """The texts and numbers of a JSON object; empty if the text is not one."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

@@ -145,8 +145,8 @@ def mend(
 ) -> None:
     """Mend graphs for a trained model, where there is something to mend; labels are not needed.
 
-    The gate compares each graph with what the model saw in training, as the source card has it, and says what it did
-    and why; a graph that is as it should be is left alone. --verdict-only shows all evidence and writes nothing.
+    The gate compares each graph with what the model saw in training, which is on the source card, and says what it did
+    and why; a graph that is fine is left alone. --verdict-only shows all evidence and writes nothing.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What a person gives beside the graph: masks in its file, limits, and labels, in the file or in a CSV; all checked."""
+"""What comes with a graph: masks in its file, limits, and labels in the file or in a CSV; all checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphmend.results.scores import scores
 
 MASKS = ("frozen_nodes", "frozen_columns", "frozen_edges")
 HEADER = ["node", "label"]
-DIGITS = 18  # of the largest number, so that it is one for torch, too
+DIGITS = 18  # digits at most, so that the number also fits into a tensor
 
 
 def limits_of(data: Data, options: dict[str, Any], path: Path) -> Limits:
@@ -94,7 +94,7 @@ def scores_of(logits: Tensor, data: Data, mask: Tensor, name: str, path: Path) -
 
 
 def scores_if_possible(logits: Tensor, data: Data, mask: Tensor) -> dict[str, Any]:
-    """The scores, or why there are none: finished work is not lost for them."""
+    """The scores, or why there are none, so that finished work is not lost for lack of scores."""
     try:
         return {"after": scores(logits, data.y, mask)}
     except Exception as error:

@@ -61,12 +61,12 @@ Report = dict[str, Any]
 
 TEST = "test_mask"
 PARTS = (".npz", ".predictions.npz", ".patch.safetensors", ".json")
-"""The ends of the files that a mended graph leaves, in the order in which they are written."""
+"""The endings of the files that are written for a mended graph, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for; ``out`` is ``None`` if nothing shall be written, ``given`` has settings of the adapter."""
+    """What was asked for; ``out`` is ``None`` if nothing is to be written, ``given`` has settings of the adapter."""
 
     graphs: list[Path]
     out: Path | None
@@ -109,11 +109,11 @@ class Job:
         original: The graph as it is in the file.
         data: The graph as the model takes it.
         limits: What must not change.
-        record: What must be the same for the work to be the same, beside the graph's fingerprint.
-        report: The report of the very same work, if that was done before.
+        record: What, besides the graph's fingerprint, must agree for finished work to be valid.
+        report: The report of the same work, if it was done before.
         arrays: The arrays of the graph file that settings of the adapter name.
         tested: The nodes that are scored.
-        before: Their scores as the graph is.
+        before: Their scores on the unmended graph.
     """
 
     path: Path
@@ -140,8 +140,8 @@ class ModelFiles:
         model: A checkpoint, or ``None``.
         factory: The function that builds it otherwise.
         weights: Its weights.
-        folder: The current folder, in which the function is looked for first.
-        digest: A digest of the model, so that one that was read before is not taken for another.
+        folder: The current folder, which is searched for the function first.
+        digest: A digest of the model, so that a model that was read before is not mistaken for another.
     """
 
     model: Path | None
@@ -166,8 +166,8 @@ class Mending:
         pages: Whether a page about each graph is written.
         questions: How many nodes to ask about at most.
         answers: Known labels, by node.
-        labels: The file that they are from.
-        log_level: What of the log is shown, also by another process.
+        labels: The file that they come from.
+        log_level: Which log messages are shown, in other processes, too.
     """
 
     net: nn.Module | None
@@ -315,7 +315,7 @@ def _run(
     apart = [job for job in left if cluster is None or not isinstance(job.data, MappedGraph)]
     reports = _mended(mending, apart, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
     for job in left:
-        if job.path not in reports:  # a graph folder, which is work for all of them
+        if job.path not in reports:  # a graph folder is work for all of them together
             with on_cluster(job.data, cluster, shown) as graph:
                 _, reports[job.path] = mending(replace(job, data=graph), request.out)
         job.report = reports[job.path]
@@ -450,7 +450,7 @@ def _check_labels(
     label_mask: str | None,
     answers: dict[int, int] | None,
 ) -> None:
-    """Read all labels that will be used or scored, and raise unless they are classes that the model knows."""
+    """Read all labels that will be used or scored, and raise unless they are classes of the model."""
     data, path = job.data, job.path
     if request.out is not None and data.get("y") is not None and data.get(TEST) is not None:
         job.tested = labelled_nodes(data, TEST, path)
@@ -468,7 +468,7 @@ def _check_labels(
 
 
 def _done(job: Job, results: list[Path]) -> Report | None:
-    """The stored report of the very same work, if it and all that belongs to it is there as it was written."""
+    """The stored report of the same work, if it and all of its files are there and unchanged."""
     *parts, report_file = results
     try:
         stored = read_json(report_file)

@@ -51,7 +51,7 @@ def revert(
     json_: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take a patch back: from the mended graph, the graph as it was, bit for bit; no model is needed.
+    """Take a patch back: restore the original graph from the mended one, bit for bit; no model is needed.
 
     Example:
 
