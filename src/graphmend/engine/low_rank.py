@@ -1,6 +1,6 @@
 r"""Features with a change of low rank, :math:`X + D R`, that are written out only where their values are needed.
 
-A product with a model's weights needs the small matrices only, :math:`(X + D R) W = X W + D (R W)`, and :math:`X W` is
+A product with a model's weights needs only the small matrices, :math:`(X + D R) W = X W + D (R W)`, and :math:`X W` is
 known. Trying out many changes of the same graph then costs as much as its hidden layers, however wide the features are.
 """
 
@@ -40,7 +40,7 @@ class _LowRankMaps(LinearMaps):
 
     @x.setter
     def x(self, value: Tensor) -> None:
-        """The features of the base, which its constructor sets, are not those of the change."""
+        """Ignore the constructor of the base class, which sets the features without the change."""
 
     @property
     def like(self) -> Tensor:

@@ -1,8 +1,8 @@
 """Folders of ``.npy`` arrays that are mapped when they are read, and written a block at a time.
 
 A folder that is being written is called ``NAME.partial`` and has a journal of the blocks that are on the disk. After a
-crash, a full disk or Ctrl-C the same call goes on with the block it was in. The note that describes the arrays is
-written last, and then the folder gets its name, so there is never half of one.
+crash, a full disk or Ctrl-C the same call continues with the block it was writing. The note that describes the arrays
+is written last, and then the folder gets its name, so a folder is never incomplete.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _CHUNK = 1 << 24  # bytes of a file that are read at a time
 
 
 def write_arrays(folder: str | Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any], *, file: str) -> Path:
-    """Write tensors and what there is to say about them; a call that was interrupted goes on where it was.
+    """Write tensors and a note about them; a call that was interrupted continues where it was.
 
     Args:
-        folder: The folder to make; it must not be there.
+        folder: The folder to create; it must not exist.
         tensors: The tensors by name.
-        note: The rest, for JSON. What was begun with other tensors or another note is begun anew.
+        note: Everything else, for JSON. With other tensors or another note, writing starts afresh.
         file: The name of the JSON file, in which ``arrays`` gets the types, shapes and checksums of the tensors.
     """
     target = path_of(folder)

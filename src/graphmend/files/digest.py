@@ -1,4 +1,4 @@
-"""Digests: of a model's weights, once in a call, however many ask for it; of a report and the files that go with it."""
+"""Digests: of a model's weights, computed once in a call, and of a report with the files that belong to it."""
 
 from __future__ import annotations
 

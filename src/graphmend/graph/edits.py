@@ -1,4 +1,4 @@
-"""Copies of a graph with other edges, and which attributes belong to edges."""
+"""Copies of a graph with other edges, and the attributes that belong to edges."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
     "without_edges",
 ]
 
-SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to cost nothing
+SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to be cheap
 
 
 def edge_attribute_names(data: Data) -> list[str]:
     """The tensors with one row per edge, ``edge_index`` aside, sorted by name.
 
-    Pairs of nodes such as ``edge_label_index`` run along their last dimension and are none of them, nor are their
-    labels ``edge_label``, of which there may be as many as edges.
+    Pairs of nodes such as ``edge_label_index`` run along their last dimension and do not count, nor do their labels
+    ``edge_label``, of which there may be as many as edges.
     """
     tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
     others = {"edge_index", "edge_label"} if "edge_label_index" in tensors else {"edge_index"}
@@ -49,8 +49,8 @@ def edge_attribute_names(data: Data) -> list[str]:
 def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
     """Every edge-level tensor with edges first, ``edge_index`` (transposed) included, by name.
 
-    Which attributes are edge-level shows in their sizes, and those may coincide by chance once edges are gone: for a
-    mended graph, give the ``names`` that the original had.
+    Edge-level attributes are recognised by their size, which may coincide with another one by chance once edges are
+    removed: for a mended graph, give the ``names`` that the original had.
     """
     chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
     return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
@@ -62,7 +62,7 @@ def set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
 
 
 def attributes_of_added(data: Data, added: Tensor) -> dict[str, Tensor]:
-    """The :func:`edge_attributes` of edges that come, ``(2, m)``: their ends, and 1 for a single number per edge."""
+    """The :func:`edge_attributes` of added edges, ``(2, m)``: their ends, and 1 for a single number per edge."""
     return {name: _for_added(name, value, added) for name, value in edge_attributes(data).items()}
 
 
@@ -81,10 +81,8 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
     """A copy of ``data`` without the edges at some positions, and with others at the end.
 
     Args:
-        data: The graph.
-        removed: Positions of the edges that go.
-        added: Every edge-level tensor of the edges that come, see :func:`attributes_of_added`. In lists, which are
-            nobody's input, such edges are ``None``.
+        data: The graph. removed: Positions of the edges to remove. added: Every edge-level tensor of the added edges,
+        see :func:`attributes_of_added`. In lists, added edges are ``None``.
     """
     keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
     keep[removed.to(data.x.device)] = False
@@ -194,7 +192,7 @@ def canonical(data: Data, keys: Tensor, nodes: Tensor | None = None) -> Data:
     Args:
         data: The graph.
         keys: A number for each node, from :func:`graphmend.graph.canonical.node_keys`.
-        nodes: The nodes to take, as a mask; all of them when ``None``.
+        nodes: The nodes to take, as a mask; ``None`` stands for all of them.
     """
     order = keys.argsort() if nodes is None else nodes.nonzero().view(-1)[keys[nodes].argsort()]
     batch = data.get("batch")
@@ -210,7 +208,7 @@ def canonical(data: Data, keys: Tensor, nodes: Tensor | None = None) -> Data:
 def subgraph(data: Data, nodes: Tensor) -> Data:
     """The subgraph of some nodes, given as a mask or in the order they are to have.
 
-    PyG's own takes lists and tensors, but no arrays.
+    PyG's own function takes lists and tensors, but no arrays.
     """
     plain, number = copy.copy(data), data.x.size(0)
     arrays = {name: value for name, value in data.to_dict().items() if isinstance(value, np.ndarray)}

@@ -32,7 +32,7 @@ class HeteroPatch:
 
     Args:
         nodes: The :class:`~graphmend.Patch` of each node type with features: what changes in its rows.
-        edges: That of each edge type: which edges go, with their attributes.
+        edges: The patch of each edge type: which edges are removed, with their attributes.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ class HeteroPatch:
         Args:
             data: The graph.
             x: The new features, by node type; other types keep theirs.
-            removed: Positions of the edges that go, ascending, by edge type.
+            removed: Positions of the edges to remove, ascending, by edge type.
         """
         nodes = {kind: Patch.make(_node_graph(data, kind), x.get(kind))[0] for kind in feature_types(data)}
         edges = {kind: Patch.make(_edge_graph(data, kind), removed=removed.get(kind))[0] for kind in data.edge_types}
