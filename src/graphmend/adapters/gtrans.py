@@ -61,16 +61,19 @@ class GTrans(Adapter):
 
     Args:
         surrogate: A :class:`~graphmend.surrogates.Surrogate`, the name of one, or a function ``(model, data) -> loss``.
-        steps: How many steps. feature_steps: Feature steps per cycle; 0 leaves the features alone. edge_steps: Edge
-        steps per cycle; 0 leaves the edges alone. If a layer cannot take edge weights, only the features are mended,
-        and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` that is an error. lr_feature: How far
-        a feature step goes, in standard deviations of the column or, with
+        steps: How many steps.
+        feature_steps: Feature steps per cycle; 0 leaves the features alone.
+        edge_steps: Edge steps per cycle; 0 leaves the edges alone. If a layer cannot take edge weights, only the
+            features are mended, and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` that is an
+            error.
+        lr_feature: How far a feature step goes, in standard deviations of the column or, with
             ``feature_scale="absolute"``, in the features' own units.
-        feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps. lr_edge: Learning rate of the flips.
+        feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps.
+        lr_edge: Learning rate of the flips.
         budget: How many edges may flip: a fraction of them (float) or a number (int). Undirected edges count once.
         num_samples: K, how many discrete graphs to draw, besides the one with the largest p and the one without flips.
         candidates: ``"sound"``, or ``"paper"``: no graph without flips among the discrete ones, samples beyond the
-        budget rejected instead of trimmed, and the result returned even if its loss is higher than at the start.
+            budget rejected instead of trimmed, and the result returned even if its loss is higher than at the start.
         edge_update: ``"adam"`` (one persistent Adam), ``"sign"`` (the released code: a fresh Adam at every step, in
             effect a signed step) or ``"gradient"`` (plain projected gradient descent).
         space: ``"existing"`` edges can be removed; with ``"random_block"`` sampled pairs can be added as well.

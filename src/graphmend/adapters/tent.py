@@ -35,8 +35,10 @@ class Tent(Adapter):
     Args:
         statistics: ``"running"`` normalises by the means and variances of training, as the released GTrans code does;
             ``"batch"`` by those of the test graph, as the original Tent does, and so does the returned model.
-        lr: Learning rate of Adam. steps: How many steps. nodes: How many nodes, the first ones, the entropy is averaged
-        over: 1000 in the released GTrans code; ``None`` for all.
+        lr: Learning rate of Adam.
+        steps: How many steps.
+        nodes: How many nodes, the first ones, the entropy is averaged over: 1000 in the released GTrans code; ``None``
+            for all.
 
     Example:
         >>> from graphmend import Tent

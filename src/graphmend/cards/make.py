@@ -65,10 +65,11 @@ def card(
         train_data: The graph it was trained on, or several: a list, a data set, a loader or a ``Batch``. If there is a
             ``train_mask``, the noise level is measured on the other nodes; if there are labels ``y`` with a
             ``val_mask``, they calibrate the predictions.
-        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`. seed: Seed of the random
-        halves. output: Which part of what the model returns has the scores, see :func:`graphmend.mend`. task: What the
-        model's rows are, ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, if the labels ``y`` of the
-        graph do not say. The card keeps it, so that it need not be given again.
+        embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
+        seed: Seed of the random halves.
+        output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
+        task: What the model's rows are, ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, if the labels
+            ``y`` of the graph do not say. The card keeps it, so that it need not be given again.
 
     Example:
         >>> import torch

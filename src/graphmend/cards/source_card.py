@@ -88,11 +88,13 @@ class SourceCard:
         first_norm: The batch normalisation that is given this output, if there is one.
         z_layer: The module whose input is the embedding, ``""`` being the model itself; ``None`` if it comes from the
             model's own ``embed`` method.
-        z_is_output: Whether the embedding is the output of that module instead. z_tail: Modules that the embedding is
-        sent through afterwards. embedding: Name of the module whose output is the embedding, if one was named. output:
-        Which part of what the model returns has the scores, if it returns several. task: What the model's rows are. If
-        nodes have no predicted classes, the kinds of nodes in the embedding take their place in ``centroids``,
-        ``prior``, ``pairs`` and ``soft_pairs``. moves: For numbers, by how much each has to move to count as changed.
+        z_is_output: Whether the embedding is the output of that module instead.
+        z_tail: Modules that the embedding is sent through afterwards.
+        embedding: Name of the module whose output is the embedding, if one was named.
+        output: Which part of what the model returns has the scores, if it returns several.
+        task: What the model's rows are. If nodes have no predicted classes, the kinds of nodes in the embedding take
+            their place in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
+        moves: For numbers, by how much each has to move to count as changed.
 
     Example:
         >>> import graphmend

@@ -81,8 +81,10 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
     """A copy of ``data`` without the edges at some positions, and with others at the end.
 
     Args:
-        data: The graph. removed: Positions of the edges to remove. added: Every edge-level tensor of the added edges,
-        see :func:`attributes_of_added`. In lists, added edges are ``None``.
+        data: The graph.
+        removed: Positions of the edges to remove.
+        added: Every edge-level tensor of the added edges, see :func:`attributes_of_added`. In lists, added edges are
+            ``None``.
     """
     keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
     keep[removed.to(data.x.device)] = False

@@ -40,10 +40,11 @@ class HeteroCard:
     """What a heterogeneous model saw when it was trained: a source card for each node type.
 
     Args:
-        node_type: The node type that the model predicts. place: Where its embedding is, see
-        :class:`~graphmend.hetero.calling.Place`. cards: The source cards, by node type. On the cards of types that are
-        not predicted, predictions are means around their nodes. output: Which part of what the model returns has the
-        scores.
+        node_type: The node type that the model predicts.
+        place: Where its embedding is, see :class:`~graphmend.hetero.calling.Place`.
+        cards: The source cards, by node type. On the cards of types that are not predicted, predictions are means
+            around their nodes.
+        output: Which part of what the model returns has the scores.
 
     Example:
         >>> import torch

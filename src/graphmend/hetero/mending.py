@@ -61,12 +61,17 @@ def mend_hetero(
     Args:
         model: The model, called as ``model(x_dict, edge_index_dict)``, with ``edge_weight_dict`` or ``edge_attr_dict``
             besides, or as ``model(data)``; it is left as it was.
-        data: The graph; it is left as it was. adapter: A method that leaves the model as it is; ``None`` stands for the
-        gate. card: What the model saw in training, from :func:`graphmend.card`, or the file that holds it. limits: What
-        may not change: for all node types, or by node type. seed: Seed of everything random. progress: Whether to show
-        progress bars. callback: Called after every step. mode: ``"auto"``, or ``"eager"`` for plain computation.
+        data: The graph; it is left as it was.
+        adapter: A method that leaves the model as it is; ``None`` stands for the gate.
+        card: What the model saw in training, from :func:`graphmend.card`, or the file that holds it.
+        limits: What may not change: for all node types, or by node type.
+        seed: Seed of everything random.
+        progress: Whether to show progress bars.
+        callback: Called after every step.
+        mode: ``"auto"``, or ``"eager"`` for plain computation.
         output: Which part of what the model returns has the scores, or the node type that it predicts, if it returns
-        scores by type. task: What the rows of the predicted type are, if neither the card nor the labels ``y`` say.
+            scores by type.
+        task: What the rows of the predicted type are, if neither the card nor the labels ``y`` say.
 
     Example:
         >>> import torch

@@ -31,13 +31,18 @@ class HeteroAdaptation:
     """A model and a heterogeneous graph that go together, and how they came about.
 
     Args:
-        model: The caller's model. data: The graph to predict on, a new object. logits: The model's output on that
-        graph, for the nodes of the predicted type. before: Its output on the graph as it was, with missing values
-        filled (or there would be none). patch: The reversible change from the caller's graph to ``data``. node_type:
-        The predicted type. by_type: What was done to each node type in turn, as results of their own, whose model is a
-        function of only that type's features. reason: Why the graph was left as it was, if the adapter had to stop at
-        every node type. seconds: Wall time. verdict: What the gate decided and why, if a gate was asked; evidence
-        begins with the node type. filled: The part of the patch that fills missing values (NaN), if there were some.
+        model: The caller's model.
+        data: The graph to predict on, a new object.
+        logits: The model's output on that graph, for the nodes of the predicted type.
+        before: Its output on the graph as it was, with missing values filled (or there would be none).
+        patch: The reversible change from the caller's graph to ``data``.
+        node_type: The predicted type.
+        by_type: What was done to each node type in turn, as results of their own, whose model is a function of only
+            that type's features.
+        reason: Why the graph was left as it was, if the adapter had to stop at every node type.
+        seconds: Wall time.
+        verdict: What the gate decided and why, if a gate was asked; evidence begins with the node type.
+        filled: The part of the patch that fills missing values (NaN), if there were some.
         task: What the rows of the predicted type are.
 
     Example:

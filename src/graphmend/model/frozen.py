@@ -89,12 +89,14 @@ class FrozenGNN:
     threads that open one, or mend, wait until it ends.
 
     Args:
-        model: Any ``nn.Module``. data: The graph; its further attributes are passed on to a model that asks for them.
+        model: Any ``nn.Module``.
+        data: The graph; its further attributes are passed on to a model that asks for them.
         embedding: Name of the module whose output is Z. By default, Z comes from the model's own ``embed`` method, or
-        is the node-level input of the last layer that runs. seed: For models that draw random numbers even in eval
-        mode. mode: ``"eager"`` runs every view by itself. taps: Where the first layer and Z come from, see
-        :attr:`taps`; by default they are found on this graph. output: Which part of what the model returns has the
-        scores: a key or an attribute (``"logits"``), or a
+            is the node-level input of the last layer that runs.
+        seed: For models that draw random numbers even in eval mode.
+        mode: ``"eager"`` runs every view by itself.
+        taps: Where the first layer and Z come from, see :attr:`taps`; by default they are found on this graph.
+        output: Which part of what the model returns has the scores: a key or an attribute (``"logits"``), or a
             position (``0``), for a model that returns a dictionary or a tuple.
 
     Example:

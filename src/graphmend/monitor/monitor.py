@@ -152,13 +152,16 @@ class Monitor:
     it is. The page ``docs/monitor.md`` says what is assumed. ``monitor.alarm`` is the current alarm.
 
     Args:
-        model: A trained model, any PyG module; it is left as it was. card: Its source card, or the file that holds it.
+        model: A trained model, any PyG module; it is left as it was.
+        card: Its source card, or the file that holds it.
         state: The file that holds what is remembered. A monitor with the same file continues where the last one was,
-        even if that was killed. Without a file everything is in memory. log: A file that gets one JSON line for each
-        graph. false_alarm_rate: The largest probability of an alarm on a stream that never changes. mends: Whether
-        graphs are mended; otherwise they are only examined. limits: What may not change when a graph is mended. seed:
-        Seed of what breaks ties between equal graphs, and of the adapters. output: Which part of what the model returns
-        has the scores, see :func:`graphmend.mend`.
+            even if that was killed. Without a file everything is in memory.
+        log: A file that gets one JSON line for each graph.
+        false_alarm_rate: The largest probability of an alarm on a stream that never changes.
+        mends: Whether graphs are mended; otherwise they are only examined.
+        limits: What may not change when a graph is mended.
+        seed: Seed of what breaks ties between equal graphs, and of the adapters.
+        output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -270,7 +273,7 @@ class Monitor:
 
         Args:
             forget: Whether also to forget the graphs that came before the first bet. They are kept by default, for a
-            stream that was repaired; forget them if a new normal has begun.
+                stream that was repaired; forget them if a new normal has begun.
         """
         kinds = {name: Watched() for name in KINDS}
         if not forget:

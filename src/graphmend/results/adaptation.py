@@ -188,8 +188,9 @@ class Adaptation:
             y: True classes, labels or numbers, one row for each of the output's; of an embedding, whether each pair of
                 ``edge_label_index`` is an edge.
             mask: The nodes (or graphs, or pairs) to compare, as a boolean tensor; with ``y``, choose those with a
-            label. task: What the model's rows are, if that is not known. edge_label_index: The pairs of nodes; those of
-            the graph by default.
+                label.
+            task: What the model's rows are, if that is not known.
+            edge_label_index: The pairs of nodes; those of the graph by default.
         """
         known = self.task
         if task is not None or known.kind is None:

@@ -43,10 +43,12 @@ class Comparison:
         harmed: Nodes whose prediction became wrong, or more wrong.
         task: What the rows of the output are, see :class:`graphmend.outputs.Task`; ``nodes`` counts graphs where there
             is one row per graph.
-        flipped: Rows whose labels or numbers changed. moved: How far scores of labels, numbers or embeddings moved on
-        average, in standard deviations of their old values. before: The measures before, by name, if there were labels.
-        after: The measures after. per_label: If there are several labels, for each of them how many rows changed, and
-        its measures.
+        flipped: Rows whose labels or numbers changed.
+        moved: How far scores of labels, numbers or embeddings moved on average, in standard deviations of their old
+            values.
+        before: The measures before, by name, if there were labels.
+        after: The measures after.
+        per_label: If there are several labels, for each of them how many rows changed, and its measures.
     """
 
     nodes: int

@@ -68,12 +68,15 @@ class Verdict:
     """What was done to a graph and why.
 
     Args:
-        decision: ``"applied"``, ``"partly applied"`` or ``"left alone"``. menders: Names of the menders that acted, in
-        order. regime: What the decision rests on: ``"card"``, ``"blind"`` or ``"labels"``. sentence: The reason, in
-        words. evidence: Everything that was measured, in order. flips: Share of the predictions that the change flips,
-        or the proposed change if nothing was done. ``None`` if the model's rows are not predictions, or if it is
-        unknown what they are. next_step: What the user can do now. task: What the model's rows are, see
-        :class:`graphmend.outputs.Task`.
+        decision: ``"applied"``, ``"partly applied"`` or ``"left alone"``.
+        menders: Names of the menders that acted, in order.
+        regime: What the decision rests on: ``"card"``, ``"blind"`` or ``"labels"``.
+        sentence: The reason, in words.
+        evidence: Everything that was measured, in order.
+        flips: Share of the predictions that the change flips, or the proposed change if nothing was done. ``None`` if
+            the model's rows are not predictions, or if it is unknown what they are.
+        next_step: What the user can do now.
+        task: What the model's rows are, see :class:`graphmend.outputs.Task`.
 
     Example:
         >>> import graphmend

@@ -27,7 +27,7 @@ class Entropy(Surrogate):
 
     Args:
         nodes: How many nodes count, the first ones of the graph; ``None`` stands for all. The released code of GTrans
-        has 1000.
+            has 1000.
 
     Example:
         >>> import torch

@@ -52,9 +52,12 @@ class Check:
     """One question of a rule.
 
     Args:
-        sign: The attribute of the signs that holds the number. limit: Its limit. above: Whether it has to be at least
-        that, or at most. words: What is measured, for a person. otherwise: What follows if the check fails; ``{value}``
-        is the number, ``{limit}`` its limit. Empty if nothing follows.
+        sign: The attribute of the signs that holds the number.
+        limit: Its limit.
+        above: Whether it has to be at least that, or at most.
+        words: What is measured, for a person.
+        otherwise: What follows if the check fails; ``{value}`` is the number, ``{limit}`` its limit. Empty if nothing
+            follows.
     """
 
     sign: str
