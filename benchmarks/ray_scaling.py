@@ -5,11 +5,11 @@
 
 The folder is one of :mod:`benchmarks.large`, or is made here with ``--line``: nodes on a line, each with 25 neighbours
 at most 2000 places away on either side, so that a shard has a small halo. Each number of workers is that many nodes of
-one core each, beside a head that works on nothing and the process that calls; all of them are on this machine, whose number of cores and load are
-stored. Every turn starts a cluster, makes a card and mends, and a first call of each kind warms the workers up. Of
-every round of tasks the seconds of each (wall and processor), the bytes that were sent and came back, and the time in
-which the caller worked alone before it are kept: :mod:`benchmarks.cluster_model` is fitted to them. With ``--kill`` one
-node is killed while it works, and the tasks that were done are counted.
+one core each, beside a head that works on nothing and the process that calls; all of them are on this machine, whose
+number of cores and load are stored. Every turn starts a cluster, makes a card and mends, and a first call of each kind
+warms the workers up. Of every round of tasks the seconds of each (wall and processor), the bytes that were sent and
+came back, and the time in which the caller worked alone before it are kept: :mod:`benchmarks.cluster_model` is fitted
+to them. With ``--kill`` one node is killed while it works, and the tasks that were done are counted.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ def as_pages_of_the_site(app, name, source):
     """Changelog and contributing are those of the repository; links to such files lead to pages of the site."""
     for file, page in REPOSITORY_PAGES.items():
         if page == f"{name}.md" and page != "index.md":
+            app.env.note_dependency(HERE.parent / file)
             source[0] = (HERE.parent / file).read_text(encoding="utf-8").replace("](docs/", "](")
     if name.startswith("results/tables/"):  # written to stand within another page
         source[0] = re.sub("^####? ", "## ", source[0], flags=re.MULTILINE).replace("## ", "# ", 1)

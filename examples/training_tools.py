@@ -17,7 +17,7 @@ from torch_geometric.nn import GraphSAGE
 import graphmend
 from graphmend.lab.data import shift
 
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # no advertisements
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # less to read
 digits = shift()
 train = digits.splits.train[0]
 

@@ -268,11 +268,12 @@ def _write(path: Path | None, content: Any) -> None:
 
 
 def baseline(trees: Trees, pool: ThreadPoolExecutor, kept: Path | None) -> list[TestFile]:
-    """Every test file without a fault, or what the file says about them."""
-    if (stored := _read(kept)) is not None:
-        return [
-            TestFile(one["path"], one["seconds"], frozenset(one["entered"]), tuple(one["failed"])) for one in stored
-        ]
+    """Every test file without a fault; those that the file says something about are not run again."""
+    stored = _read(kept) or []
+    known = {
+        one["path"]: TestFile(one["path"], one["seconds"], frozenset(one["entered"]), tuple(one["failed"]))
+        for one in stored
+    }
 
     def run(path: str) -> TestFile:
         with trees.one() as tree:
@@ -281,9 +282,11 @@ def baseline(trees: Trees, pool: ThreadPoolExecutor, kept: Path | None) -> list[
     tests = ROOT / "tests"
     paths = [*tests.glob("test_*.py"), *(path for name in TESTS for path in (tests / name).rglob("test_*.py"))]
     paths = sorted((path for path in paths if path.stem not in NOT_ASKED), key=lambda path: -path.stat().st_size)
-    files = list(pool.map(run, [path.relative_to(ROOT).as_posix() for path in paths]))
-    _write(kept, [{**asdict(file), "entered": sorted(file.entered)} for file in files])
-    return files
+    names = [path.relative_to(ROOT).as_posix() for path in paths]
+    for future in as_completed([pool.submit(run, name) for name in names if name not in known]):
+        known[future.result().path] = future.result()
+        _write(kept, [{**asdict(file), "entered": sorted(file.entered)} for file in known.values()])
+    return [known[name] for name in names if name in known]
 
 
 def main() -> int:

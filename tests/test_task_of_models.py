@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
 import graphmend
-from graphmend.adapters import Tent
+from graphmend.adapters import JaccardFilter, Tent
 from graphmend.cards import SourceCard
 from graphmend.errors import GraphMendError
 from graphmend.graph.tasks import task_of
@@ -275,3 +275,75 @@ def test_what_a_change_is() -> None:
     truth = torch.tensor([[1.0, torch.nan], [1.0, 0.0], [1.0, 1.0]])
     assert wrongness(Task("labels"), old, truth).tolist() == [0.0, 1.0, 1.0]
     assert wrongness(Task("numbers"), old, truth).tolist() == [0.0, 1.5, 2.25]
+
+
+class FailingDecoder(nn.Module):
+    """Has an encoder, and a ``decode`` that cannot score anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gnn = pyg.GCN(IN, 16, num_layers=2, out_channels=3)
+
+    def encode(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.gnn(x, edge_index)
+        return out
+
+    def decode(self, z: Tensor, edge_label_index: Tensor) -> Tensor:
+        return z @ edge_label_index.float()
+
+
+PAIRS: dict[str, tuple[Any, str]] = {
+    "numbers": (torch.rand(2, 5), "must be torch.int64"),
+    "pairs in rows": (torch.zeros(5, 2, dtype=torch.long), r"must have shape \(2, edges\) \(got \(5, 2\)\)"),
+    "a node that is not there": (torch.full((2, 5), N), "names node 400, but the nodes are 0 to 399"),
+    "no tensor": ("pairs", "no edge_label_index tensor"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_that_cannot_be_scored_are_refused(name: str) -> None:
+    model, card = case("embedding")
+    pairs, words = PAIRS[name]
+    with pytest.raises(GraphMendError, match=words):
+        graphmend.mend(model, graph("embedding", 1), card=card).compare(torch.ones(5), edge_label_index=pairs)
+
+
+def test_a_decoder_that_fails_is_a_sentence_and_the_model_is_as_it_was() -> None:
+    model, data = FailingDecoder(), graph("embedding", 1)
+    before = state_of(model, data)
+    with pytest.raises(GraphMendError, match="the model's decode cannot score the pairs"):
+        graphmend.mend(model, data).compare(data.edge_label)
+    assert_same(before, state_of(model, data))
+
+
+def test_sparse_labels_tell_nothing_and_measure_nothing() -> None:
+    model, data = case("numbers")[0], graph("numbers", 1)
+    sparse, result = data.y.to_sparse(), graphmend.mend(model, unlabelled(data))
+    for task, words in (("numbers", "y is stored as torch.sparse_coo; pass a dense tensor"), (None, "name what")):
+        with pytest.raises(GraphMendError, match=words):
+            result.compare(sparse, task=task)
+
+
+class Sure(pyg.GCN):
+    """Gives probabilities, which tell the task whatever the labels are."""
+
+    def forward(self, *args: Any, **given: Any) -> Tensor:
+        out: Tensor = super().forward(*args, **given)
+        return out.softmax(-1)
+
+
+def test_a_card_whose_validation_labels_do_not_fit_the_nodes_is_refused() -> None:
+    data = graph("classes", 1)
+    data.y, data.val_mask = torch.arange(GRAPHS) % 3, torch.ones(N, dtype=torch.bool)
+    data.batch = torch.arange(N) // (N // GRAPHS)  # one label per graph, of a model of nodes
+    with pytest.raises(GraphMendError, match=r"y must have one row for each of the 400 nodes \(got shape \(40,\)\)"):
+        graphmend.card(Sure(IN, 16, num_layers=2, out_channels=3).eval(), data)
+
+
+def test_a_threshold_that_labels_choose_is_for_classes_of_nodes_alone() -> None:
+    for task in ("numbers", "classes per graph"):
+        model, data = case(task)[0], graph(task, 1)
+        data.y, data.train_mask = torch.arange(N) % 3, torch.ones(N, dtype=torch.bool)
+        with pytest.raises(GraphMendError, match=f"chooses by classes of nodes, but the task is {task}"):
+            graphmend.mend(model, data, JaccardFilter(), task=task.split()[0])
+        assert str(graphmend.mend(model, data, JaccardFilter(0.1), task=task.split()[0]).task) == task

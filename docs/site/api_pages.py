@@ -39,11 +39,15 @@ def page_of(name: PublicName) -> str:
     head = f"{name.name}\n{'=' * len(name.name)}\n\n.. currentmodule:: {name.package}\n\n"
     if name.kind == "data":  # Sphinx would show the docstring of its type
         text = textwrap.indent(str(GoogleDocstring(name.docstring)), "   ")
-        return f"{head}.. data:: {name}\n\n{text}\n\n{textwrap.indent(entries_of(name.value), '   ')}"
+        return f"{head}.. data:: {name.name}\n\n{text}\n\n{textwrap.indent(entries_of(name.value), '   ')}"
     options = "   :members:\n" if name.kind == "class" else ""
     if name.kind == "class" and name.value.__bases__ != (object,):
         options += "   :show-inheritance:\n"
-    return f"{head}.. auto{name.kind}:: {name}{plain_signature(name.value)}\n{options}{GALLERY.format(name=name)}"
+    plain = plain_signature(name.value)
+    if plain:
+        text = textwrap.indent(str(GoogleDocstring(name.docstring)), "   ")
+        return f"{head}.. function:: {name.name}{plain}\n\n{text}\n{GALLERY.format(name=name)}"
+    return f"{head}.. auto{name.kind}:: {name}\n{options}{GALLERY.format(name=name)}"
 
 
 def plain_signature(value: Any) -> str:

@@ -9,7 +9,9 @@ from fuzz.calls import calls
 from fuzz.cases import Family
 from fuzz.commands import commands, label_files
 from fuzz.graph_files import npz_files, pt_files
+from fuzz.hetero import heterogeneous
 from fuzz.own_files import cards, own_files
+from fuzz.tasks import tasks
 
 FAMILIES: dict[str, Family] = {
     "npz": npz_files,
@@ -21,8 +23,13 @@ FAMILIES: dict[str, Family] = {
     "calls": calls,
     "commands": commands,
     "labels": label_files,
+    "hetero": heterogeneous,
+    "tasks": tasks,
 }
-ROUND = (*("npz", "calls", "own", "pt", "calls", "commands") * 3, "calls", "labels", "cards", "archives", "records")
+ROUND = (
+    *("npz", "calls", "own", "hetero", "calls", "commands", "pt", "tasks") * 2,
+    *("npz", "calls", "own", "pt", "commands", "calls", "labels", "cards", "archives", "records"),
+)
 """Families in the order in which their inputs take turns."""
 
 

@@ -35,7 +35,9 @@ def state_of(thing: Any) -> dict[str, Any]:
     if isinstance(thing, nn.Module):
         return _state_of_model(thing)
     if isinstance(thing, BaseData):
-        items = [item for store in thing.stores for item in store.items()]
+        items = [
+            (f"{store._key or ''} {name}".strip(), value) for store in thing.stores for name, value in store.items()
+        ]
         return {name: (id(value), _version(value), content(value)) for name, value in items}
     return {}
 

@@ -210,6 +210,11 @@ def same_size() -> HeteroData:
     return no_y(papers(0, 70, 70))
 
 
+def with_attribute() -> HeteroData:
+    edges = papers(5)["paper", "cites", "paper"].edge_index.size(1)
+    return changed(("paper", "cites", "paper"), "edge_attr", torch.ones(edges, 2).to_sparse())
+
+
 def changed(kind: Any, name: str, value: Any) -> HeteroData:
     data = copy.copy(papers(5))
     data[kind][name] = value
@@ -225,6 +230,11 @@ REFUSED = {
     ),
     "another width": (lambda: changed("author", "x", torch.rand(70, 9)), "author.*6 feature columns.*has 9"),
     "no features": (lambda: HeteroData(), "no node type has"),
+    "a sparse attribute of edges": (lambda: with_attribute(), "paper__cites__paper.*edge_attr"),
+    "a number of nodes that is none": (
+        lambda: changed("author", "num_nodes", torch.ones(4)),
+        "num_nodes of node type .author. must be a whole number",
+    ),
 }
 
 
@@ -252,6 +262,7 @@ def test_which_type_is_predicted_is_asked_for_where_nothing_tells() -> None:
     with pytest.raises(GraphMendError, match=r"author, paper; set y on the one"):
         graphmend.mend(model, same_size())
     assert graphmend.mend(model, papers(0, 70, 70)).node_type == "paper"  # type: ignore[attr-defined]
+    assert graphmend.mend(model, same_size(), output="paper").node_type == "paper"  # type: ignore[attr-defined]
     assert graphmend.mend(model, same_size(), card=card).node_type == "paper"  # type: ignore[attr-defined]
 
 
@@ -266,3 +277,14 @@ def test_missing_values_need_an_adapter_that_fills_them() -> None:
     model, _ = trained("to_hetero")
     with pytest.raises(GraphMendError, match=r"use Impute\(\) >> GTrans\(\)"):
         graphmend.mend(model, with_gaps(papers(5)), GTrans())
+
+
+def test_a_model_that_has_never_run_is_a_sentence() -> None:
+    with pytest.raises(GraphMendError, match="the model has never run"):
+        graphmend.mend(MODELS["to_hetero"](), papers(5))
+
+
+def test_an_embedding_is_named_with_a_word() -> None:
+    model, _ = trained("HeteroConv")
+    with pytest.raises(GraphMendError, match="embedding must be a text"):
+        graphmend.card(model, papers(), embedding=torch.ones(3).numpy())  # type: ignore[arg-type]

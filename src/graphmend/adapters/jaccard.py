@@ -13,7 +13,7 @@ from torch import Tensor
 from graphmend.adapters.base import Adapter
 from graphmend.adapters.case import Case
 from graphmend.adapters.labelled import accuracy, labelled_nodes
-from graphmend.errors import among, read_fields, real_numbers, within
+from graphmend.errors import among, read_fields, real_numbers, require, within
 from graphmend.graph.edits import without_edges
 from graphmend.results.proposal import Proposal
 from graphmend.transforms import KINDS, edge_similarity
@@ -71,7 +71,11 @@ class JaccardFilter(Adapter):
     def _chosen(self, case: Case, similarity: Tensor) -> float:
         data, frozen = case.data, case.require_frozen()
         nodes, labels = labelled_nodes(data, self.mask, self)
-        scores = {-torch.inf: accuracy(frozen.predict(data), nodes, labels)}
+        logits = frozen.predict(data)
+        task = case.task(logits)
+        are_classes = task.kind in (None, "classes") and not task.per_graph
+        require(are_classes, f"JaccardFilter chooses by classes of nodes, but the task is {task}; give threshold=...")
+        scores = {-torch.inf: accuracy(logits, nodes, labels)}
         for threshold in self.thresholds:
             kept = similarity >= threshold
             if bool(kept.any()):

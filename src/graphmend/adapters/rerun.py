@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import InnerProductDecoder
 
-from graphmend.errors import require
+from graphmend.errors import ModelFailedError, require
 from graphmend.files.digest import model_digest
+from graphmend.graph.checks import check_edges
 from graphmend.model import FrozenGNN
 from graphmend.model.call import Output
+from graphmend.model.failures import first_line
 from graphmend.model.restore import frozen_model, untouched_rng
 
 __all__ = ["Rerun"]
@@ -82,6 +84,7 @@ class Rerun:
 
         PyG's ``InnerProductDecoder`` is that dot product in a sigmoid, of which large ones all become 1.
         """
+        check_edges(pairs, z.size(0), "edge_label_index")
         pairs = pairs.to(z.device)
         decode = getattr(getattr(model, "_orig_mod", model), "decode", None)
         own = callable(decode) and not isinstance(getattr(model, "decoder", None), InnerProductDecoder)
@@ -90,7 +93,10 @@ class Rerun:
             products: Tensor = (source * target).sum(1)
             return products
         with untouched_rng(self.seed), frozen_model(model), torch.no_grad():
-            scores: Any = decode(z, pairs)
+            try:
+                scores: Any = decode(z, pairs)
+            except Exception as error:
+                raise ModelFailedError(f"the model's decode cannot score the pairs: {first_line(error)}") from error
         fits = isinstance(scores, Tensor) and scores.numel() == pairs.size(1)
         require(fits, f"the model's decode must return one score for each of the {pairs.size(1)} pairs; wrap it")
         flat: Tensor = scores.reshape(-1)

@@ -394,6 +394,8 @@ def _temperature(logits: Tensor, graphs: list[Data]) -> float:
     for data in graphs:
         mask, y, nodes = _mask(data, "val_mask"), data.get("y"), data.x.size(0)
         if mask is not None and y is not None:
+            shape = tuple(getattr(y, "shape", ()))
+            require(shape[:1] == (nodes,), f"y must have one row for each of the {nodes} nodes (got shape {shape})")
             label = _labels(y.reshape(nodes, -1), mask, classes)
             if label is None:
                 return 1.0

@@ -131,16 +131,16 @@ def is_finite(x: Tensor) -> bool:
     return bool(torch.isfinite(torch.stack(torch.aminmax(x.detach()))).all())
 
 
-def check_edges(edge_index: Any, nodes: int) -> None:
-    """Edges: a long ``(2, E)`` tensor with all ends in ``[0, nodes)``."""
+def check_edges(edge_index: Any, nodes: int, name: str = "edge_index") -> None:
+    """Edges, or other pairs of nodes: a long ``(2, E)`` tensor with all ends in ``[0, nodes)``."""
     kind = type(edge_index).__name__
-    require(isinstance(edge_index, Tensor), f"the graph has no edge_index tensor (got {kind}); set data.edge_index")
-    check_dense(edge_index, "edge_index")
+    require(isinstance(edge_index, Tensor), f"the graph has no {name} tensor (got {kind}); set data.{name}")
+    check_dense(edge_index, name)
     shape = tuple(edge_index.shape)
-    require(len(shape) == 2 and shape[0] == 2, f"edge_index must have shape (2, edges) (got {shape})")
+    require(len(shape) == 2 and shape[0] == 2, f"{name} must have shape (2, edges) (got {shape})")
     require(
         edge_index.dtype == torch.long,
-        f"edge_index must be torch.int64 (got {edge_index.dtype}); convert it with edge_index.long()",
+        f"{name} must be torch.int64 (got {edge_index.dtype}); convert it with {name}.long()",
     )
     if shape[1] == 0:
         return
@@ -148,7 +148,7 @@ def check_edges(edge_index: Any, nodes: int) -> None:
     bad = low if low < 0 else high
     require(
         low >= 0 and high < nodes,
-        f"edge_index names node {bad}, but the nodes are 0 to {nodes - 1}; drop such edges or add the nodes",
+        f"{name} names node {bad}, but the nodes are 0 to {nodes - 1}; drop such edges or add the nodes",
     )
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import is_sparse
 
-from graphmend.errors import GraphMendError, listed, require
+from graphmend.errors import GraphMendError, listed, require, whole_number
 from graphmend.graph.checks import check_edges, check_features, check_graph, check_weight
-from graphmend.outputs import FLOATS
+from graphmend.outputs import FLOATS, check_dense
 
 __all__ = [
     "EdgeType",
@@ -54,8 +54,7 @@ def node_count(data: HeteroData, node_type: str) -> int:
     require(
         count is not None, f"nobody knows how many nodes of the type {node_type!r} there are; set num_nodes or x on it"
     )
-    assert count is not None
-    return int(count)
+    return whole_number(f"num_nodes of node type {node_type!r}", count, 0)
 
 
 def check_hetero(data: HeteroData, *, missing_allowed: bool = False) -> None:
@@ -108,6 +107,9 @@ def _check_edge_store(data: HeteroData, edge_type: EdgeType) -> None:
     weight = store.get("edge_weight")
     if weight is not None:
         check_weight(weight, edge_index.size(1))
+    for name, value in store.items():
+        if isinstance(value, Tensor) and value.shape[:1] == (edge_index.size(1),):
+            check_dense(value, name)  # entries of edges are left out one by one
 
 
 @contextmanager

@@ -124,7 +124,9 @@ def _kind_of_rows(y: Tensor, values: Tensor, columns: int) -> tuple[str | None, 
 
 def _table(y: Any, rows: int) -> Tensor | None:
     """Labels as numbers, one row each; ``None`` where there are none."""
-    if not isinstance(y, Tensor) or y.is_complex() or y.dim() == 0 or y.size(0) != rows or y.numel() == 0:
+    if not isinstance(y, Tensor) or y.layout != torch.strided or y.is_complex():
+        return None
+    if y.dim() == 0 or y.size(0) != rows or y.numel() == 0:
         return None
     return y.detach().double().reshape(rows, -1)
 

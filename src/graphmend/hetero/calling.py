@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from graphmend.errors import GraphMendError, ModelFailedError, listed, require
+from graphmend.errors import GraphMendError, ModelFailedError, listed, require, text
 from graphmend.graph.stores import node_count, private_copy
 from graphmend.model.call import Output, part_of
 from graphmend.model.failures import first_line
@@ -54,7 +54,8 @@ class HeteroCaller:
         out = self._call(private_copy(data) if self.clones else data)
         if self.output is None:
             return out
-        part = part_of(out, self.output)
+        is_named = isinstance(out, Tensor) and self.output in data.node_types  # the rows are those of that type
+        part = out if is_named else part_of(out, self.output)
         return {self.output: part} if self.output in data.node_types else part
 
     def accepts(self, name: str) -> bool:
@@ -224,6 +225,7 @@ def find_place(
         embedding: Name of the module whose output it is, if the user chose one.
     """
     if embedding is not None:
+        embedding = text("embedding", embedding)
         names = dict(model.named_modules())
         known = listed(name for name in names if name)
         require(embedding in names, f"the model has no module {embedding!r}; its modules are {known}")

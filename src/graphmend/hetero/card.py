@@ -24,6 +24,7 @@ from graphmend.hetero.calling import HeteroCaller, Place, find_place, predicted_
 from graphmend.hetero.one_type import OneType, output_of, task_of_type
 from graphmend.hetero.patch import is_of_format
 from graphmend.model.call import Output, check_output_name
+from graphmend.model.frozen import check_model
 from graphmend.model.restore import frozen_model, untouched_rng
 from graphmend.outputs import Task
 from graphmend.results.tables import html_table, text_lines
@@ -252,7 +253,7 @@ def read_any_card(path: str | PathLike[str]) -> SourceCard | HeteroCard:
 @contextmanager
 def frozen_caller(model: nn.Module, seed: int, output: Output) -> Iterator[HeteroCaller]:
     """A model, frozen and left as it was, with the way in which it is called."""
-    require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+    check_model(model)
     with torch.inference_mode(False), torch.enable_grad(), untouched_rng(seed), frozen_model(model):
         yield HeteroCaller(unwrapped(model), check_output_name(output))
 

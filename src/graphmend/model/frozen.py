@@ -44,7 +44,7 @@ from graphmend.model.trials import stacks_views, why_not_shared
 from graphmend.model.wiring import Taps, Wiring, signature, wiring_of
 from graphmend.wrappers import unwrapped
 
-__all__ = ["FrozenGNN", "Observation"]
+__all__ = ["FrozenGNN", "Observation", "check_model"]
 
 _LOG = logging.getLogger(__name__)
 _Shards = tuple[list[tuple[int, int]], int]
@@ -66,6 +66,16 @@ class Observation(NamedTuple):
     first: Tensor
     z: Tensor
     logits: Tensor
+
+
+def check_model(model: Any) -> None:
+    """Raise unless something is a model whose weights have values."""
+    require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    lazy = listed(name for name, tensor in tensors if is_lazy(tensor))
+    require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
+    empty = listed(name for name, tensor in tensors if tensor.is_meta)
+    require(not empty, f"the model is on the meta device: {empty} have no values; load its weights first")
 
 
 class FrozenGNN:
@@ -110,12 +120,7 @@ class FrozenGNN:
         taps: Taps | None = None,
         output: Output = None,
     ) -> None:
-        require(isinstance(model, nn.Module), f"the model must be a torch.nn.Module (got {type(model).__name__})")
-        tensors = [*model.named_parameters(), *model.named_buffers()]
-        lazy = listed(name for name, tensor in tensors if is_lazy(tensor))
-        require(not lazy, f"the model has never run: {lazy} have no values yet; load its weights first")
-        empty = listed(name for name, tensor in tensors if tensor.is_meta)
-        require(not empty, f"the model is on the meta device: {empty} have no values; load its weights first")
+        check_model(model)
         check_structure(data)
         embedding = None if embedding is None else text("embedding", embedding)
         one_of("mode", mode, MODES)

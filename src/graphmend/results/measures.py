@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmend.errors import GraphMendError, require
-from graphmend.outputs import Task, predicted
+from graphmend.outputs import Task, check_dense, predicted
 
 __all__ = ["LESS_IS_BETTER", "PERCENT", "measures", "measures_of_pairs", "measures_per_label", "read_truth"]
 
@@ -31,9 +31,12 @@ def read_truth(task: Task, y: Any, rows: int, columns: int, of: str = "") -> Ten
     """
     of = of or task.rows
     try:
-        values = torch.as_tensor(y).detach().double().cpu()
+        given = torch.as_tensor(y)
     except (TypeError, ValueError, RuntimeError) as error:
         raise GraphMendError(f"y must be a tensor of one row for each of the {rows} {of}") from error
+    check_dense(given, "y")
+    require(not given.is_complex(), f"y holds complex numbers ({given.dtype}); give real ones")
+    values = given.detach().double().cpu()
     shape, wanted = tuple(values.shape), (rows, columns)
     fits = shape == wanted or (columns == 1 and shape == (rows,))
     width = "" if columns == 1 else f" and {columns} columns"

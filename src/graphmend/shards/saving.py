@@ -22,6 +22,14 @@ def save_folder(graph: Data, folder: str | Path) -> Path:
 
     A call that was interrupted goes on where it was. Edges that are not sorted by target are sorted, by
     :func:`graphmend.shards.pack`.
+
+    Example:
+        >>> import graphmend
+        >>> from graphmend.lab.data import embedded
+        >>> from graphmend.shards import save_folder
+        >>> _ = save_folder(embedded("wine").test[0], "wine")
+        >>> graphmend.open_graph("wine").num_nodes
+        178
     """
     graph = with_edge_index(graph)
     offsets = graph.offsets() if isinstance(graph, MappedGraph) else None

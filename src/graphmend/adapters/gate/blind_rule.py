@@ -34,7 +34,7 @@ OUTLYING = (
 
 @torch.no_grad()
 def without_card(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
-    """Look at a graph with nothing but the model: the steps that were looked into, and the output on the graph as it is."""
+    """Look at a graph with nothing but the model: the steps that were looked into, and the output on it as it is."""
     data, frozen = case.data, case.require_frozen()
     logits = frozen(changed_features(LinearMaps(data.x)), data.edge_index)
     outlying = Repair(case, case.judged(outlying_rows(data.x)))

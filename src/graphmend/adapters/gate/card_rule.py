@@ -168,7 +168,7 @@ FEATURES_WITHOUT_CLASSES: Rule = (
 
 
 def with_card(case: Case, card: SourceCard, log: Log) -> tuple[Sequence[Proposal], Tensor]:
-    """Look at a graph with the card of its model: the steps that were looked into, and the output on the graph as it is."""
+    """Look at a graph with the card of its model: the steps that were looked into, and the output on it as it is."""
     exam = Examination(case, card)
     before = start = exam.read(exam.features())
     broken, x = BrokenRows(exam, before), None
