@@ -84,7 +84,7 @@ def test_cards_and_facts_are_the_same(place: Path) -> None:
     assert facts[0] == facts[1]
 
 
-GTRANS = ("--adapter", "gtrans", "--steps", "2", "--budget", "0.3")
+GTRANS = ("--adapter", "gtrans", "--steps", "6", "--lr-edge", "100", "--budget", "0.3")
 
 
 @pytest.mark.parametrize(
