@@ -60,34 +60,38 @@ class Filling:
             limits: What values may be like.
         """
         given = data.x.detach()
-        missing = given.isnan()
-        values = int(missing.sum())
         require(
             card is not None or given.size(0) > 1,
             "the graph has a single node, which has no neighbours to fill its missing values (NaN) from; "
             "pass card=graphmend.card(model, train_data)",
         )
+        by_row, by_column = _missing_counts(given)
+        empty = by_row == given.size(1)
         column_mean = None if card is None else card.column_mean
         x, left = filled(given, data.edge_index, column_mean)
-        broken = broken_rows(x, card) & ~missing.all(1)
-        if bool(broken.any()) and not bool((broken | missing.all(1)).all()):  # broken rows do not count as neighbours
-            sound, left = filled(given.masked_fill(broken.unsqueeze(1), torch.nan), data.edge_index, column_mean)
-            x, left = torch.where(missing, sound, given), left & missing
-        is_known = torch.ones_like(left[0]) if card is not None else ~missing.all(0)
+        broken = broken_rows(x, card) & ~empty
+        if bool(broken.any()) and not bool((broken | empty).all()):  # broken rows do not count as neighbours
+            del x, left
+            x, left = filled(_without(given, broken), data.edge_index, column_mean)
+            _put_back_(x, left, given)
+        is_known = torch.ones_like(empty[:1]) if card is not None else by_column < given.size(0)
         ranges = replace(limits, frozen_nodes=None, frozen_columns=None, frozen_edges=None)
         if ranges.projection(x) is not None:
-            ranges.project(x, x)
-            ranges.finish(x, x)
-            x = torch.where(missing, x, given)
+            for rows in row_ranges(*x.shape):
+                ranges.project(x[rows], x[rows])
+                ranges.finish(x[rows], x[rows])
+            _put_back_(x, left, given)
         require(is_finite(x), "the means to fill missing values (NaN) with are not finite; divide the features by 1e6")
+        unfilled = torch.stack([left[rows].sum(0) for rows in row_ranges(*left.shape)]).sum(0)
+        values = int(by_row.sum())
         return cls(
             given,
             x,
             values,
-            int(missing.any(1).sum()),
-            missing.all(1),
-            values - int(left.sum()),
-            int((left & is_known).sum()),
+            int((by_row > 0).sum()),
+            empty,
+            values - int(unfilled.sum()),
+            int((unfilled * is_known).sum()),
         )
 
     @property
@@ -106,6 +110,27 @@ class Filling:
         done = f"{values} in {rows} filled{' ' if len(used) == 1 else ''}{parts}"
         share = self.values / self.x.numel()
         return done if share <= MANY else f"{done}; as {100 * share:.0f} % of all values were missing, trust it little"
+
+
+def _missing_counts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """How many values are missing in each row and in each column."""
+    parts = [(missing.sum(1), missing.sum(0)) for missing in (x[rows].isnan() for rows in row_ranges(*x.shape))]
+    rows, columns = zip(*parts, strict=True)
+    return torch.cat(rows), torch.stack(columns).sum(0)
+
+
+def _without(x: Tensor, rows: Tensor) -> Tensor:
+    """A copy in which all values of some rows are missing."""
+    out = large_empty(tuple(x.shape), x).copy_(x)
+    return out.index_fill_(0, rows.nonzero().view(-1), torch.nan)
+
+
+def _put_back_(x: Tensor, left: Tensor, given: Tensor) -> None:
+    """Give back to filled features, in place, what was there, and take it out of those that no neighbour has."""
+    for rows in row_ranges(*x.shape):
+        missing = given[rows].isnan()
+        x[rows] = torch.where(missing, x[rows], given[rows])
+        left[rows] &= missing
 
 
 @torch.no_grad()

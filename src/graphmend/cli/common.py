@@ -187,12 +187,19 @@ def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
         targets: All files that one call will write.
         inputs: All files that it reads.
     """
-    taken = {os.path.realpath(path): f"overwrite {path}, which is read" for path in inputs}
+    read = {os.path.realpath(path): f"overwrite {path}, which is read" for path in inputs}
+    folders = {str(folder): problem for path, problem in read.items() for folder in Path(path).parents}
+    taken = dict(read)
     for target in targets:
         place = os.path.realpath(target)  # Path.resolve raises for a loop of links
-        problem = taken.get(place)
+        problem = taken.get(place) or folders.get(place)  # a folder is replaced with all that is in it
         require(problem is None, f"the result {target} would {problem}; rename a file or choose another --out")
         taken[place] = "be written twice in this call"
+
+
+def name_of(graph: Path) -> str:
+    """What results about a graph are called: the name of its folder, or that of its file without the ending."""
+    return os.path.basename(os.path.abspath(graph)) if graph.is_dir() else graph.stem  # noqa: PTH100, PTH119
 
 
 Task = Annotated[

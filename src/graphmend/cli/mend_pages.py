@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmend.cli.common import name_of
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.report.facts import Facts
 from graphmend.results.report.gather import facts_of
@@ -60,4 +61,4 @@ def _row(path: Path, report: dict[str, Any]) -> Row:
         decision, sentence = APPLIED if changed else LEFT_ALONE, report["reason"] or ""
     else:
         decision, sentence = verdict["decision"], verdict["sentence"]
-    return Row(path.name, decision, sentence, f"{path.stem}.html", tuple(numbers.items()))
+    return Row(path.name, decision, sentence, f"{name_of(path)}.html", tuple(numbers.items()))

@@ -14,6 +14,7 @@ from graphmend.errors import require
 from graphmend.graph.canonical import EDGES
 from graphmend.graph.edge_lists import edge_sequences, lengthened, may_be_edge_level, regroup, selected
 from graphmend.graph.edge_passes import lowest_of
+from graphmend.graph.mapped import MappedGraph
 from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "set_edge_attribute",
     "subgraph",
     "with_edge_changes",
+    "with_edges_last",
     "with_more_edges",
     "without_edges",
 ]
@@ -99,6 +101,30 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
         out[name] = lengthened(name, kept, more) if bounds is None else kept
     regroup(out, attributes)
     return out
+
+
+def with_edges_last(data: MappedGraph, edges: Tensor) -> Data:
+    """A copy of a graph whose edges are sorted by target, with some of them at the end, as before they were sorted.
+
+    Args:
+        data: The graph; one whose edges are not sorted, or that lacks some of these, comes back as it is.
+        edges: The edges that come last, ``(2, m)``; of equal ones in the graph, the last.
+    """
+    offsets = data.offsets()
+    if offsets is None or int(edges[1].max()) >= data.x.size(0):
+        return data
+    left: dict[tuple[int, int], Tensor] = {}
+    positions = edges.new_empty(edges.size(1))
+    for k in range(edges.size(1) - 1, -1, -1):
+        source, target = edges[:, k].tolist()
+        if (source, target) not in left:
+            start, end = offsets[target : target + 2].tolist()
+            left[source, target] = (data.edge_index[0, start:end] == source).nonzero().view(-1) + start
+        if left[source, target].numel() == 0:
+            return data
+        positions[k], left[source, target] = left[source, target][-1], left[source, target][:-1]
+    chosen = {name: value[positions] for name, value in edge_attributes(data).items()}
+    return with_edge_changes(data, positions, chosen)
 
 
 def without_edges(data: Data, keep: Tensor) -> Data:

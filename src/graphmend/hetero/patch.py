@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from graphmend.errors import GraphMendError, listed, require
-from graphmend.files.files import read_header, read_safetensors, write_safetensors
+from graphmend.files.files import path_of, read_header, read_safetensors, write_safetensors
 from graphmend.graph.stores import EdgeType, check_stores, edge_name, feature_types, node_count
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
@@ -206,6 +206,8 @@ def read_any_patch(path: str | Path) -> Patch | HeteroPatch:
         >>> type(read_any_patch("any.patch.safetensors")).__name__
         'Patch'
     """
+    if path_of(path).is_dir():
+        return Patch.load(path)
     _, metadata = read_safetensors(path)
     return HeteroPatch.load(path) if is_of_format(metadata, FORMAT) else Patch.load(path)
 

@@ -16,7 +16,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_lists import edge_bounds, edge_sequences, is_per_graph, merged, regroup, removed_entries
-from graphmend.graph.edits import attributes_of_added, edge_attributes, with_edge_changes
+from graphmend.graph.edits import attributes_of_added, edge_attributes, with_edge_changes, with_edges_last
 from graphmend.graph.mapped import MappedGraph, on_disk
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch, write_patch_folder
@@ -160,6 +160,8 @@ class Patch:
     def _reverted(self, data: Data) -> Data:
         otherwise = "did not make this graph; revert it on the graph that apply returned"
         self._require_graph(data, otherwise)
+        if isinstance(data, MappedGraph) and self.num_added:
+            data = with_edges_last(data, self.added_edges())  # a folder has them where their targets are
         require(self._fits(data), f"this patch (graph {self.before[:12]}) {otherwise}")
         out = copy.copy(data)
         out.x = self._flip(data.x)
