@@ -15,7 +15,6 @@ import typer
 from typer.testing import CliRunner
 
 from graphmend import load_graph, save_graph
-from graphmend.cli import app
 from graphmend.cli.common import reported
 from graphmend.cli.console import PlainConsole
 from graphmend.cli.mend_inputs import scores_if_possible
@@ -23,21 +22,11 @@ from graphmend.cli.mend_tables import print_reports
 from graphmend.files.files import is_whole
 from graphmend.lab.backbones import load_model
 from graphmend.results.scores import scores
+from support.commands import complains, run
 from support.small_files import small_graph, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ESCAPE = "\x1b[31m"
-
-
-def run(*arguments: str | Path, columns: int = 80) -> Any:
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": str(columns)})
-
-
-def complains(expected: str, *arguments: str | Path) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("error: ") and expected in result.stderr, result.stderr
-    assert result.stderr.count("\n") == 1 and result.stdout == ""
 
 
 def mend(folder: Path, *graphs: Path, adapter: str = "identity") -> list[str | Path]:

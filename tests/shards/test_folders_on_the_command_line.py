@@ -11,26 +11,16 @@ from typing import Any
 import pytest
 import torch
 from torch_geometric.data import Data
-from typer.testing import CliRunner
 
 from graphmend import GraphMendError, Patch, load_graph, open_graph, save_graph
-from graphmend.cli import app, mend_files
+from graphmend.cli import mend_files
 from graphmend.graph.mapped import MappedGraph
 from graphmend.lab.backbones import GCN, save_model
 from graphmend.results.patch import as_bits
 from graphmend.shards import pack, save_folder
+from support.commands import good, run
 
 NODES = 80
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def good(*arguments: object) -> str:
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return str(done.stdout)
 
 
 @pytest.fixture
@@ -52,7 +42,7 @@ def place(tmp_path: Path) -> Path:
 
 def mend(place: Path, graph: str, out: str, *more: object) -> Any:
     call = ("mend", "--graph", place / graph, "--model", place / "gcn.safetensors", "--out", place / out, "--json")
-    return json.loads(good(*call, *more))[0]
+    return json.loads(good(*call, *more).stdout)[0]
 
 
 def assert_same(first: Data, second: Data) -> None:
@@ -78,9 +68,9 @@ def test_cards_and_facts_are_the_same(place: Path) -> None:
     for graph in (place / "train.npz", place / "packed" / "train"):
         card = place / f"{graph.stem}{len(digests)}.card.safetensors"
         model = ("--model", place / "gcn.safetensors")
-        digests.append(json.loads(good("card", *model, "--graph", graph, "--out", card, "--json"))["digest"])
+        digests.append(json.loads(good("card", *model, "--graph", graph, "--out", card, "--json").stdout)["digest"])
     assert digests[0] == digests[1]
-    facts = [json.loads(good("info", graph, "--json")) for graph in (place / "test.npz", place / "packed" / "test")]
+    facts = [json.loads(good("info", graph, "--json").stdout) for graph in (place / "test.npz", place / "packed" / "test")]
     assert facts[0] == facts[1]
 
 
@@ -126,7 +116,7 @@ def test_a_folder_is_mended_as_the_file_is(
     }  # fmt: skip
     mended = load_graph(place / "a" / "test.npz")
     assert_same(open_graph(place / "b" / "test"), mended)
-    kinds = [json.loads(good("info", place / "b" / name, "--json"))["kind"] for name in ("test", "test.patch")]
+    kinds = [json.loads(good("info", place / "b" / name, "--json").stdout)["kind"] for name in ("test", "test.patch")]
     assert kinds == ["graph", "patch"]
     patches = [Patch.load(place / "a" / "test.patch.safetensors"), Patch.load(place / "b" / "test.patch")]
     first, second = (patch.parts() for patch in patches)
