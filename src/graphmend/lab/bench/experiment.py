@@ -16,7 +16,7 @@ __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
 T = TypeVar("T")
 SMOKE = {"ood": ("digits-shift",), "robust": ("wine",), "both": ("digits-shift", "wine")}
-"""Embedded data that stand in for everything in a smoke test."""
+"""Embedded data that replace everything else in a smoke test."""
 
 
 @dataclass(frozen=True)
