@@ -70,7 +70,9 @@ def test_cards_and_facts_are_the_same(place: Path) -> None:
         model = ("--model", place / "gcn.safetensors")
         digests.append(json.loads(good("card", *model, "--graph", graph, "--out", card, "--json").stdout)["digest"])
     assert digests[0] == digests[1]
-    facts = [json.loads(good("info", graph, "--json").stdout) for graph in (place / "test.npz", place / "packed" / "test")]
+    facts = [
+        json.loads(good("info", graph, "--json").stdout) for graph in (place / "test.npz", place / "packed" / "test")
+    ]
     assert facts[0] == facts[1]
 
 
