@@ -1,7 +1,7 @@
 """The contracts on one screen. Anything that keeps one of them works with everything else.
 
 An implementation needs no base class for them; :class:`graphmend.surrogates.Surrogate` and
-:class:`graphmend.adapters.Adapter` are there because they save work. ``docs/extending.md`` has an example of each.
+:class:`graphmend.adapters.Adapter` exist because they save work. ``docs/extending.md`` has an example of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Adapter", "Backbone", "Surrogate", "Transform", "View"]
 
 
 class Backbone(Protocol):
-    """A model: logits and an embedding, for which edge weight 0 equals the edge not being there.
+    """A model with logits and an embedding, for which an edge of weight 0 does not exist.
 
     Example:
         >>> import torch
@@ -50,7 +50,7 @@ class Backbone(Protocol):
 
 
 class Transform(Protocol):
-    """A graph from a graph; the input is left as it was.
+    """Makes a graph from a graph; the input is left as it was.
 
     Example:
         >>> import torch
@@ -121,9 +121,9 @@ class Surrogate(Protocol):
 class Adapter(Protocol):
     """Makes a trained model and a test graph fit each other.
 
-    Where it needs something, it says so by attributes: ``changes_model = True`` (it is given a copy of the model to
-    change), ``fills_missing = True`` (missing values are filled for it), ``embedding`` (the module whose output is Z),
-    ``tasks`` (those of :data:`graphmend.outputs.TASKS` that it serves, such as ``("classes",)``).
+    Attributes say what it needs: ``changes_model = True`` (it gets a copy of the model to change), ``fills_missing =
+    True`` (missing values are filled for it), ``embedding`` (the module whose output is Z), ``tasks`` (those of
+    :data:`graphmend.outputs.TASKS` that it serves, such as ``("classes",)``).
 
     Example:
         >>> import torch
@@ -143,5 +143,5 @@ class Adapter(Protocol):
     """
 
     def propose(self, case: Case, /) -> Proposal:
-        """What to change, within ``case.limits``; nothing that it is given may be changed in place."""
+        """What to change, within ``case.limits``; the case itself must not be changed."""
         ...

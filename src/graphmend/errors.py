@@ -1,7 +1,7 @@
-"""What GraphMend says when it cannot go on, one sentence with the value and the remedy; and checks of plain arguments.
+"""Errors, each one sentence with the value and the remedy, and checks of plain arguments.
 
-Numbers are checked when something is made with them, long before they are used. Those of NumPy are taken, too, and kept
-as Python's, so that an object looks and hashes the same either way; text, truth values and NaN are no numbers.
+Numbers are checked when an object is created, long before they are used. NumPy's numbers are accepted and kept as
+Python's, so that an object looks and hashes the same either way; text, truth values and NaN are not numbers.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """A value as part of a sentence: its ``repr`` on one line, cut off where it is too long."""
+    """A value as part of a sentence: its ``repr`` on one line, cut off if it is too long."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a whole number of thousands of digits, or an object of somebody's own
+    except Exception:  # an integer of thousands of digits, or an object of the user's own
         text = f"a {type(value).__name__}"
     return text if len(text) <= limit else f"{text[:limit]}..."
 
@@ -178,7 +178,7 @@ def real_numbers(name: str, value: Any, **options: Any) -> tuple[float, ...]:
 
 
 def seed_number(name: str, value: Any, bits: int = 63) -> int:
-    """``value`` as a seed that random generators of so many bits take."""
+    """``value`` as a seed for random generators with this number of bits."""
     is_seed = isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**bits
     require(is_seed, _wrong(name, f"a whole number from 0 to 2**{bits} - 1", value, ""))
     return int(value)
@@ -237,8 +237,8 @@ def among(choices: Collection[str]) -> Reader:
 def read_fields(owner: object) -> None:
     """Read all fields of a dataclass, which may be frozen, as their annotations say, and keep what the readers return.
 
-    ``int`` is a whole number of at least 0, ``float`` a finite number, ``bool`` and ``str`` are what they say, and
-    ``| None`` makes a field optional. A narrower range stands beside the type; fields of other types are left alone.
+    ``int`` is a whole number of at least 0, ``float`` a finite number, ``bool`` and ``str`` are checked for their type,
+    and ``| None`` makes a field optional. A narrower range goes beside the type; fields of other types are left alone.
 
     Example:
         >>> from dataclasses import dataclass
@@ -278,11 +278,11 @@ READERS: dict[str, Reader] = {
     "int": whole_number,
     "str": text,
 }
-"""How an argument is read, by its annotation, where there is no range to check."""
+"""How an argument is read according to its annotation, if there is no range to check."""
 
 
 def as_float(value: Any) -> float:
-    """A number as a ``float``, infinite where it is too large for one; NaN for anything else."""
+    """A number as a ``float``, infinite if it is too large for one; NaN for anything else."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return math.nan
     try:

@@ -87,31 +87,30 @@ def mend(
 ) -> Adaptation | Results | HeteroAdaptation:
     """Mend a graph for a frozen model, if there is something to mend: ``result = mend(model, data, card=card)``.
 
-    Without an adapter the :class:`~graphmend.adapters.gate.Gate` decides what is done, and ``result.verdict`` says why.
-    It knows far more with a source card; without one it acts only where the evidence is plain.
+    Without an adapter the :class:`~graphmend.adapters.gate.Gate` decides what to do, and ``result.verdict`` says why.
+    With a source card it sees far more; without one it acts only where the evidence is plain.
 
     Args:
         model: Any trained PyG module; it is left as it was.
-        data: The test graph; it is left as it was. Where features are missing (NaN), the mended graph has them filled.
-            Or several graphs: a list, a data set, a loader of graphs or a ``Batch``, each of which is mended by itself.
-            A ``Batch`` for a model that gives one row per graph is one graph.
-            Or a ``HeteroData``, see :func:`graphmend.hetero.mend_hetero`, for which a result of the same names returns.
-        adapter: A method, if it is not for the gate to choose: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
+        data: The test graph; it is left as it was. Missing features (NaN) are filled in the mended graph. Or several
+            graphs: a list, a data set, a loader of graphs or a ``Batch``, each of which is mended by itself. For a
+            model with one row per graph, a ``Batch`` is one graph. Or a ``HeteroData``, see
+            :func:`graphmend.hetero.mend_hetero`, whose result has the same attributes.
+        adapter: A method, instead of leaving the choice to the gate: ``GTrans(steps=20)``, ``GTrans`` or ``"gtrans"``.
         source: The graph the model was trained on, or several of them, to make a card from on the way.
-        ray: Where others work on the shards of a graph folder (:func:`graphmend.open_graph`): ``"local"`` starts a Ray
+        ray: Who works on the shards of a graph folder (:func:`graphmend.open_graph`): ``"local"`` starts a Ray
             on this machine, ``"auto"`` is the cluster that this machine is part of, and anything else the address of
             a cluster, which must be one that you trust.
         options: ``card`` (what the model saw in training, from :func:`graphmend.card`, or the file that holds it),
-            ``limits``, ``seed``, ``progress``, ``callback``, ``mode``, ``output`` (which part of what the model
-            returns has the scores: ``"logits"``, ``0``) and ``task`` (what the model's rows are, where that cannot be
-            told: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``), see
-            :class:`graphmend.adapters.Adapter`.
+            ``limits``, ``seed``, ``progress``, ``callback``, ``mode``, ``output`` (which part of what the model returns
+            has the scores: ``"logits"``, ``0``) and ``task`` (what the model's rows are, if that cannot be determined:
+            ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``), see :class:`graphmend.adapters.Adapter`.
 
     Returns:
         An :class:`~graphmend.Adaptation` with ``data`` (the mended graph), ``logits``, the reversible ``patch`` and the
-        ``verdict``. For several graphs, :class:`~graphmend.Results`, a sequence of these; a graph that cannot be mended
-        has a :class:`~graphmend.Failure` with the reason there. All of them are in memory: :func:`mend_each` yields one
-        at a time.
+        ``verdict``. For several graphs, :class:`~graphmend.Results`, a sequence of these; in the place of a graph that
+        cannot be mended there is a :class:`~graphmend.Failure` with the reason. All of them are in memory:
+        :func:`mend_each` yields one at a time.
 
     Example:
         >>> import graphmend
@@ -153,11 +152,11 @@ def mend_each(
     source: Data | Several | None = None,
     **options: Unpack[Options],
 ) -> Iterator[Adaptation | Failure]:
-    """Mend many graphs, one after the other: each is read, mended and handed over before the next one is read.
+    """Mend many graphs, one after the other: the result of each is yielded before the next graph is read.
 
-    So no more than one graph is in memory, as long as the caller keeps no more. What is wrong with the model, the card
-    or an option is an error at once; what is wrong with a graph is its :class:`~graphmend.Failure`, and the next one's
-    turn comes. An exception of the caller's own ``callback`` ends everything. A progress bar counts graphs.
+    So only one graph is in memory, as long as the caller keeps no others. A problem with the model, the card or an
+    option is an error at once; a problem with a graph becomes its :class:`~graphmend.Failure`, and the next graph
+    follows. An exception in the caller's own ``callback`` ends everything. A progress bar counts graphs.
 
     Args:
         model: Any trained PyG module; it is left as it was.
@@ -229,7 +228,7 @@ def _failure(index: int, reason: str, error: Exception, data: Data | None = None
 
 
 class _Watched:
-    """A callback that remembers what it has raised: that is meant for the caller, and no failure of a graph."""
+    """A callback that remembers its exception, which is meant for the caller and is not a failure of a graph."""
 
     def __init__(self, callback: Callable[[Step], None] | None) -> None:
         self.callback = callback
@@ -266,8 +265,8 @@ def card(
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
-    Keep it beside the model. With it, :func:`mend` can tell a graph that has shifted from one that has not. All about
-    the arguments is said at :func:`graphmend.cards.card`. A ``HeteroData``, or several of them, get a
+    Keep it beside the model. With it, :func:`mend` can distinguish a graph that has shifted from one that has not. See
+    :func:`graphmend.cards.card` for details of the arguments. For a ``HeteroData``, or several of them, the result is a
     :class:`~graphmend.hetero.HeteroCard` with a card for each node type.
 
     Args:
@@ -276,8 +275,8 @@ def card(
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
         output: Which part of what the model returns has the scores, see :func:`mend`.
-        task: What the model's rows are, where the labels ``y`` of the graph do not tell, see :func:`mend`.
-        ray: Where others work on the shards of a graph folder, see :func:`mend`.
+        task: What the model's rows are, if the labels ``y`` of the graph do not say, see :func:`mend`.
+        ray: Who works on the shards of a graph folder, see :func:`mend`.
         progress: Whether to show a bar over the shards that they work on.
 
     Example:
@@ -305,11 +304,11 @@ def _batch(data: Data | Several) -> Batch | None:
 class Mend:
     """:func:`mend` as a transform from graph to graph, for ``torch_geometric.transforms.Compose`` and data sets.
 
-    Only the mended graph comes back. Where the verdict, the logits or the patch matter, call :func:`mend`.
+    It returns only the mended graph; call :func:`mend` if you need the verdict, the logits or the patch.
 
     Args:
         model: Any trained PyG module; it is left as it was.
-        adapter: A method, its class or its name; the gate decides when ``None``.
+        adapter: A method, its class or its name; ``None`` stands for the gate.
         options: ``card``, ``limits``, ``seed``, ``mode``, ``output`` and ``task``, as in :func:`mend`.
 
     Example:

@@ -55,7 +55,7 @@ KINDS = {
 """What the rows of an output can be."""
 TASKS = (*KINDS, *(f"{kind} per graph" for kind in KINDS if kind != "embedding"))
 """The texts of all tasks: with one row per node, then with one row per graph."""
-MOVE = 0.1  # of its standard deviation, by which a predicted number has to move to count as changed
+MOVE = 0.1  # times its standard deviation: a predicted number that moves farther counts as changed
 ASK = "name what the model's rows are with task='classes', 'labels', 'numbers' or 'embedding' (--task)"
 
 
@@ -64,9 +64,9 @@ class Task:
     """What the rows of a model's output are.
 
     Args:
-        kind: One of :data:`KINDS`; ``None`` where nothing has told.
-        per_graph: Whether there is one row per graph, and not one per node.
-        moves: Of numbers, by how much each column has to move to count as changed.
+        kind: One of :data:`KINDS`; ``None`` if it is unknown.
+        per_graph: Whether there is one row per graph instead of one per node.
+        moves: For numbers, by how much each column has to move to count as changed.
         doubt: Why the kind is not known.
     """
 
@@ -80,7 +80,7 @@ class Task:
 
     @property
     def rows(self) -> str:
-        """What has one row each, in the plural."""
+        """What the rows stand for, in the plural."""
         return "graphs" if self.per_graph else "nodes"
 
     @property
@@ -109,7 +109,7 @@ CLASSES = Task("classes")
 
 
 def has_one_logit(logits: Tensor) -> bool:
-    """Whether an output is one binary logit per node, and not a score per class."""
+    """Whether an output is one binary logit per node instead of a score per class."""
     return logits.dim() == 1 or logits.size(1) == 1
 
 
@@ -226,8 +226,8 @@ def check_output(logits: Any) -> None:
 def read_labels(y: Any, nodes: int, mask: Tensor | None = None, name: str = "y") -> Tensor:
     """The labels of the nodes in ``mask``, or of all, as ``int64`` of shape ``(M,)``.
 
-    Labels may come in one column, ``(N, 1)``, and as floating-point numbers, as long as they are whole. What stands for
-    a missing label, often -1 or NaN, is not looked at outside of the mask.
+    Labels may come in one column, ``(N, 1)``, and as floating-point numbers, as long as they are whole. Values that
+    stand for a missing label, often -1 or NaN, are not read outside the mask.
 
     Args:
         y: The labels of all nodes.
@@ -260,7 +260,7 @@ def read_labels(y: Any, nodes: int, mask: Tensor | None = None, name: str = "y")
 
 
 def check_classes(labels: Tensor, classes: int, of: str = "labels", remedy: str = "mask unlabelled nodes out") -> None:
-    """Raise unless all labels lie in ``0..classes - 1``; nothing as large as the largest label is made.
+    """Raise unless all labels lie in ``0..classes - 1``; no array as large as the largest label is made.
 
     Args:
         labels: Whole numbers, at least one.
@@ -273,7 +273,7 @@ def check_classes(labels: Tensor, classes: int, of: str = "labels", remedy: str 
 
 
 def count_classes(labels: Tensor, nodes: int, name: str = "y") -> int:
-    """The number of classes, the highest label + 1, where nobody has said how many there are.
+    """The number of classes, if nobody has said it: the highest label + 1.
 
     A graph with fewer nodes than classes cannot show them all. A label that high is an identifier or a mistake, and
     anything with one row or output per class would fill the memory.
@@ -298,15 +298,15 @@ def read_mask(
 ) -> Tensor:
     """A mask as a boolean tensor of shape ``(size,)``, where the caller's tensor is.
 
-    Booleans are taken as they are, integers if all of them are 0 or 1 and there is one per node; NumPy arrays are
-    read in the same way. Everything else is an error, above all indices of nodes, which look like a mask of 0 and 1 to
-    some operations and like indices to others.
+    Booleans are taken as they are, integers if all of them are 0 or 1 and there is one per node; NumPy arrays are read
+    in the same way. Everything else is an error, above all indices of nodes, which some operations would take for a
+    mask and others for indices.
 
     Args:
         mask: What the caller has.
         size: The number of entries, one per node (or column, or edge); ``None`` where it is not known yet.
         name: What the mask is called, for the message.
-        of: What has one entry each: ``"node"``, ``"column"`` or ``"edge"``.
+        of: What the entries stand for: ``"node"``, ``"column"`` or ``"edge"``.
         may_be_empty: Whether a mask that marks nothing makes sense.
 
     Example:

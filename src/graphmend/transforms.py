@@ -1,9 +1,8 @@
 """Transforms: ``Data -> Data``; the input is left as it was.
 
-Views drop edges by giving them weight 0, which every model under GraphMend treats as the edge not being there; the
-sparse structure of a graph is then built only once. Their randomness comes from the generator passed in. ``Jaccard``
-removes suspicious edges. Corruptions and attacks are in the lab: :mod:`graphmend.lab.data`,
-:mod:`graphmend.lab.attacks`.
+Views drop edges by giving them weight 0, which every model under GraphMend treats as no edge at all; so the sparse
+structure of a graph is built only once. Their randomness comes from the generator passed in. ``Jaccard`` removes
+suspicious edges. Corruptions and attacks are in the lab: :mod:`graphmend.lab.data`, :mod:`graphmend.lab.attacks`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model inside what PyTorch wraps around models, which is the one that is looked at and run.
+"""The model inside the wrappers of PyTorch, which is the one that is examined and run.
 
 ``torch.compile`` gives a compiled model, whose layers cannot be watched; ``DataParallel`` would split a graph into
 rows; ``AveragedModel`` (EMA) passes everything on. Layers and weights are those of the model inside.

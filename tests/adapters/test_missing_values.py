@@ -18,9 +18,10 @@ from torch_geometric.data import Data
 
 from graphmend import Limits, Patch, mend
 from graphmend.adapters import ADAPTERS, Adapter, Align, Case, GTrans, Identity, Impute, Proposal, Stopped, missing
+from graphmend.adapters.broken_rows import broken_rows
 from graphmend.adapters.gate import Gate
 from graphmend.adapters.impute import refilled
-from graphmend.adapters.missing import _Sums, filled, neighbour_means
+from graphmend.adapters.missing import Filling, _Sums, filled, neighbour_means
 from graphmend.cards import SourceCard, card
 from graphmend.errors import GraphMendError
 from graphmend.results.adaptation import Adaptation
@@ -155,6 +156,37 @@ def test_large_graphs_are_filled_some_edges_at_a_time(monkeypatch: pytest.Monkey
     whole = filled(data.x, data.edge_index)[0]
     monkeypatch.setattr("graphmend.adapters.missing.BLOCK", 3 * IN)
     torch.testing.assert_close(filled(data.x, data.edge_index)[0], whole)
+
+
+@pytest.mark.parametrize("has_card", [False, True])
+@pytest.mark.parametrize(
+    "limits", [Limits(), Limits(minimum=-0.1, maximum=torch.linspace(0, 1, IN))], ids=["", "range"]
+)
+@pytest.mark.parametrize("broken", [[], [7, 8]], ids=["", "broken"])
+def test_filling_by_block_equals_filling_at_once(
+    has_card: bool, limits: Limits, broken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, source = with_holes(complete()), card_of() if has_card else None
+    data.x[broken] *= 1e4
+    data.x[:, 2] = NAN
+    holes = data.x.isnan()
+    means = None if source is None else source.column_mean
+    apart = broken_rows(filled(data.x, data.edge_index, means)[0], source) & ~holes.all(1)
+    assert bool(apart.any()) == bool(broken)
+    expected, left = filled(data.x.masked_fill(apart.unsqueeze(1), NAN), data.edge_index, means)
+    expected = torch.where(holes, expected if limits.minimum is None else bounded(expected, limits), data.x)
+    monkeypatch.setattr("graphmend.scratch.ROWS", 4 * IN)
+    found = Filling.of(data, source, limits)
+    assert same_bits(found.x, expected)
+    assert torch.equal(found.empty_rows, holes.all(1))
+    assert (found.values, found.rows) == (int(holes.sum()), int(holes.any(1).sum()))
+    assert found.from_neighbours == int((holes & ~left).sum())
+    assert found.from_columns == int((left & holes)[:, torch.tensor([0, 1, 3, 4, 5])].sum()) + has_card * N
+
+
+def bounded(x: Tensor, limits: Limits) -> Tensor:
+    assert isinstance(limits.minimum, float) and isinstance(limits.maximum, Tensor)
+    return x.clamp(min=limits.minimum).minimum(limits.maximum)
 
 
 # adapters that fill

@@ -10,39 +10,21 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch_geometric.nn import GraphSAGE
-from typer.testing import CliRunner
 
 import graphmend
 from graphmend import SourceCard
-from graphmend.cli import app
 from graphmend.files.graph_files import load_graph, save_graph
 from graphmend.lab.backbones.checkpoint import load_model
 from graphmend.lab.data import abnormal_features, embedded, structure_attack
+from support.commands import complains, good
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CLEAN, NOISY, DIM, ATTACKED = "clean.npz", "noisy.npz", "dim.npz", "attacked.npz"
 
 
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "250"})
-
-
-def good(*arguments: str | Path) -> Any:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
 def reports(*arguments: str | Path) -> list[dict[str, Any]]:
     return list(json.loads(good(*arguments, "--json").stdout))
-
-
-def complains(expected: str, *arguments: str | Path) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("error: ") and expected in result.stderr, result.stderr
-    assert result.stderr.count("\n") == 1 and result.stdout == ""
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,10 @@ def test_the_list_fits_into_the_terminal(columns: int) -> None:
     words = " ".join(text.split())
     for family, about in FAMILIES.items():
         assert f"{family}: {about}" in words
-    assert "purify Cut the edges that fit worst, as many as there are too many of them. Needs a source card." in words
+    assert (
+        "purify Cut the edges that fit worst, in proportion to how many there are in excess. Needs a source card."
+        in words
+    )
 
 
 def test_one_family_alone() -> None:

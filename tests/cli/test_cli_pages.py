@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 import graphmend
-from graphmend.cli import app
 from graphmend.files.graph_files import load_graph, save_graph
+from support.commands import run
 from support.streams import broken_rows, graph, missing_values, model_and_card
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,10 +41,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_graph(tmp_path / "noisy.npz", noisy)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "250"})
 
 
 def mend(*names: str, more: tuple[str, ...] = ("--report",)) -> Any:

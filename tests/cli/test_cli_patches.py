@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
-from typer.testing import CliRunner
 
 from graphmend import Patch, load_graph, save_graph
-from graphmend.cli import app
 from graphmend.results.fingerprint import fingerprint_of
+from support.commands import complains, good
 from support.small_files import small_graph, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def good(*arguments: str | Path) -> Any:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def complains(expected: str, *arguments: str | Path) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2 and expected in result.stderr and result.stderr.count("\n") == 1, result.output
 
 
 def assert_same_graph(first: Data, second: Data) -> None:

@@ -15,30 +15,19 @@ import typer
 from typer.testing import CliRunner
 
 from graphmend import load_graph, save_graph
-from graphmend.cli import app
 from graphmend.cli.common import reported
 from graphmend.cli.console import PlainConsole
-from graphmend.cli.mend_scores import Tested
+from graphmend.cli.mend_scores import Scored
 from graphmend.cli.mend_tables import print_reports
 from graphmend.files.files import is_whole
 from graphmend.lab.backbones import load_model
 from graphmend.outputs import CLASSES
 from graphmend.results.scores import scores
+from support.commands import complains, run
 from support.small_files import small_graph, small_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ESCAPE = "\x1b[31m"
-
-
-def run(*arguments: str | Path, columns: int = 80) -> Any:
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": str(columns)})
-
-
-def complains(expected: str, *arguments: str | Path) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("error: ") and expected in result.stderr, result.stderr
-    assert result.stderr.count("\n") == 1 and result.stdout == ""
 
 
 def mend(folder: Path, *graphs: Path, adapter: str = "identity") -> list[str | Path]:
@@ -100,7 +89,7 @@ def test_a_label_mask_of_integers_is_a_mask_and_its_labels_are_checked(tmp_path:
 
 def test_a_score_that_fails_all_the_same_costs_nothing_but_itself(tmp_path: Path) -> None:
     data = load_graph(small_graph(tmp_path / "g.npz", tested=True))
-    failed = Tested(CLASSES, data.test_mask).scores_if_possible(torch.full((5, 2), torch.nan), data)
+    failed = Scored(CLASSES, data.test_mask).scores_if_possible(torch.full((5, 2), torch.nan), data)
     assert failed["after"] is None and "3 of the scored logits" not in failed and "NaN" in failed["reason"]
     assert run(*mend(tmp_path, tmp_path / "g.npz"), "-q").exit_code == 0
     report = json.loads((tmp_path / "out" / "g.json").read_text())

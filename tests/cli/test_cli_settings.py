@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from graphmend.adapters import ADAPTERS, Adapter, Case, Proposal
-from graphmend.cli import app, settings
+from graphmend.cli import settings
 from graphmend.files.graph_files import load_graph
+from support.commands import run
 from support.processes import run_python
 from support.small_files import small_graph, small_model
-
-
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "250"})
 
 
 def mend(folder: Path, adapter: str, *more: str | Path) -> list[str | Path]:

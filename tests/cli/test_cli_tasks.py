@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
-from typer.testing import CliRunner
 
 import graphmend
-from graphmend.cli import app
 from graphmend.files.graph_files import save_graph
+from support.commands import run
 from support.gate_cases import planted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,10 +58,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         save_graph(tmp_path / f"{task}_unlabelled.npz", today)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "250"})
 
 
 def of(task: str) -> list[str]:

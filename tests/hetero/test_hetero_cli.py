@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from graphmend import load_graph, save_graph
-from graphmend.cli import app
+from support.commands import run
 from support.hetero_cases import broken, contents, papers, trained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 @pytest.mark.parametrize("ending", ["npz", "pt"])

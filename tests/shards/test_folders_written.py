@@ -63,11 +63,22 @@ def test_a_patch_is_a_folder_that_leads_there_and_back(
 
 def test_added_edges_are_sorted_into_the_folder(tmp_path: Path) -> None:
     opened = open_graph(pack(tmp_path / "g", graph()))
-    added = torch.tensor([[3, 4], [0, 1]])
-    _, mended = Patch.make(opened, None, None, added)
+    first = opened.edge_index[:, :1]
+    added = torch.cat([torch.tensor([[3, 4], [NODES - 1, 0]]), first, first], dim=1)  # some are there already
+    patch, mended = Patch.make(opened, None, torch.tensor([5]), added, edge_weight=torch.rand(203))
     again = open_graph(save_folder(mended, tmp_path / "mended"))
     target = again.edge_index[1]
-    assert again.edge_index.size(1) == 202 and bool((target[1:] >= target[:-1]).all())
+    assert again.edge_index.size(1) == 203 and bool((target[1:] >= target[:-1]).all())
+    back = patch.revert(again)
+    for name in ("x", "edge_index", "edge_weight"):
+        assert torch.equal(back[name], opened[name])
+
+
+def test_a_folder_without_the_added_edges_is_refused(tmp_path: Path) -> None:
+    opened = open_graph(pack(tmp_path / "g", graph()))
+    patch, _ = Patch.make(opened, None, torch.tensor([5, 6]), torch.tensor([[3, 4], [NODES - 1, 0]]))
+    with pytest.raises(GraphMendError, match="did not make this graph"):
+        patch.revert(opened)
 
 
 def tensors() -> dict[str, Tensor]:

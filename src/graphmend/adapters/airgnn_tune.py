@@ -26,9 +26,9 @@ GRID = tuple(step / 10 for step in range(10))
 class AirGNNTune(Adapter):
     r"""AirGNN-t of the paper: the trained weights, with ``lam`` chosen at test time.
 
-    AirGNN (Liu et al., NeurIPS 2021) trusts a node's own features more the smaller its ``lam``, :math:`\lambda`. Every
-    value is tried on the test graph; the one with the best accuracy on the labelled nodes wins, the first among equals.
-    ``result.model`` is a copy of the model with that value.
+    AirGNN (Liu et al., NeurIPS 2021) trusts a node's own features the more, the smaller its ``lam``, :math:`\lambda`.
+    Every value is tried on the test graph; the one with the best accuracy on the labelled nodes wins, and among equals
+    the first. ``result.model`` is a copy of the model with that value.
 
     Args:
         mask: Nodes whose labels may be used; by default training and validation nodes of the graph.

@@ -28,14 +28,14 @@ DRAWS = 4  # runs with dropout
 class Align(Adapter):
     r"""Shift and stretch the features so that the first layer sees the moments of the training graph again.
 
-    In the coordinates :math:`U = XW` of the first layer the change is :math:`D` and a shift of all rows, and it goes
-    back to the features along the smallest :math:`\Delta_X`:
+    The change is worked out in the coordinates :math:`U = XW` of the first layer, as :math:`D` and a shift of all rows,
+    and becomes the smallest change of the features that brings it about:
 
     .. math:: X' = X + D W^+ + \mathbf 1 v^\top, \qquad W^+ = (W^\top W + \lambda I)^{-1} W^\top
 
-    Where the output :math:`h` of the layer varies too little, :math:`D` first goes along the direction in which the
-    least change widens it, the derivative of its variance: for a GCN :math:`\hat A^\top (h - \bar h)`, what a
-    neighbourhood has in common. What is still missing is made up by stretching the columns of :math:`U` around their
+    Where the output :math:`h` of the layer varies too little, :math:`D` first takes the direction in which the least
+    change widens it, the derivative of its variance: for a GCN this is :math:`\hat A^\top (h - \bar h)`, what a
+    neighbourhood has in common. What is then still missing comes from stretching the columns of :math:`U` around their
     means. There is no gradient descent. Without a card, a batch normalisation behind the first layer says what the
     moments were in training; a model without one cannot be aligned.
 
@@ -78,9 +78,9 @@ class Align(Adapter):
 def running_moments(case: Case) -> Moments:
     r"""The moments that a batch normalisation behind the first layer kept from training.
 
-    They were taken under dropout, which widens the standard deviation; the factor
-    :math:`\operatorname{sd}(h) / \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph, in
-    an order in which the same nodes and edges are dropped however they are numbered.
+    They were taken under dropout, which widens the standard deviation; the factor :math:`\operatorname{sd}(h) /
+    \operatorname{sd}(h \text{ under dropout})`, at most 1, is measured on this graph, in an order that makes dropout
+    hit the same nodes and edges however they are numbered.
     """
     frozen, data = case.require_frozen(), case.data
     has_any = any(isinstance(module, _NormBase) for module in frozen.module.modules())

@@ -1,8 +1,8 @@
 r"""The closed form behind :class:`~graphmend.adapters.Align`: features for which the first layer has given moments.
 
 The change has low rank, :math:`X' = X + D V^+ + \mathbf 1 v^\top`: :math:`V` are the matrices that the first layer
-multiplies the features with, one below the other, :math:`V^+` leads back from its coordinates along the smallest change
-of the features, and :math:`v` shifts all rows.
+multiplies the features by, one below the other; :math:`V^+` leads back from its coordinates to the features by the
+smallest change; and :math:`v` shifts all rows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["LowRankChange", "alignment"]
 
 ROUNDS = 6
 SMOOTH_ROUNDS = 2
-CLOSE = 1e-3  # a distance from the target at which nothing is left to do
+CLOSE = 1e-3  # a distance from the target at which there is nothing left to do
 RIDGE = 1e-3
-LARGEST_FACTOR = 2.0  # by which a round may stretch or shrink a column
+LARGEST_FACTOR = 2.0  # by which one round may stretch or shrink a column
 LARGEST_GAIN = 2.0
-LEAST_SHARE = 0.1  # of the wanted shift that must have come about to learn anything from it
-LEAST_RESPONSE = 1e-10  # of a column's variance: what is smaller is rounding, and no way leads along it
-LARGEST_ROW = 2.0  # of a typical row, that the change of one node may be
+LEAST_SHARE = 0.1  # of the wanted shift: a round that achieved less says nothing about the gain
+LEAST_RESPONSE = 1e-10  # of a column's variance: smaller responses are rounding, and nothing can be reached along them
+LARGEST_ROW = 2.0  # times a typical row: the most by which one node may change
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +98,9 @@ def alignment(first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tenso
 class _Coordinates:
     """The coordinates of the first layer, and the way back to the features.
 
-    They are the products of the features with the layer's matrices. A layer that also adds up the features of
-    neighbours, and multiplies them then, has another matrix, that of its mean's response without the known one. If
-    nothing else is known, the coordinates are the product with the response of the mean.
+    They are the products of the features with the layer's matrices. A layer may also multiply sums over neighbours by a
+    second matrix, which is then the response of the layer's mean minus the known matrix. If nothing is known, the
+    coordinates are the product of the features with the response of the mean.
     """
 
     def __init__(self, first: Callable[[Tensor], Tensor], base: LinearMaps, weight: Tensor) -> None:
@@ -155,7 +155,7 @@ class _Coordinates:
         return _mapped(torch.mul, direction, factor)
 
     def _narrow_gradient(self, leaves: Leaves) -> _Gradient | None:
-        """The gradient of half the layer's variance for the products of the features, if it sees nothing else."""
+        """The gradient of half the layer's variance for the products of the features, if the layer sees only these."""
         with torch.enable_grad():
             h = self.first(leaves.features)
             if not leaves.products or not h.requires_grad:
@@ -194,7 +194,7 @@ def _chosen(columns: Tensor, rows: Tensor, others: Tensor) -> Tensor:
 
 
 def _mapped(function: Callable[..., Tensor], *parts: Tensor) -> Tensor:
-    """A function of rows, of many some at a time."""
+    """A function that works row by row, applied to some rows at a time where there are many."""
     first = parts[0]
     if first.numel() <= ROWS:
         return function(*parts)

@@ -1,8 +1,8 @@
 """The call of an adapter, the base class that saves work, and several adapters as one.
 
-What is required of an adapter is :class:`graphmend.contracts.Adapter`: ``propose(case) -> Proposal``, and attributes
-where it needs something (:class:`~graphmend.adapters.case.Needs`). A class with these works everywhere; the base class
-adds that it can be called by itself, and ``>>``.
+An adapter has to keep the contract :class:`graphmend.contracts.Adapter`: it has ``propose(case) -> Proposal``, and
+attributes that say what it needs (:class:`~graphmend.adapters.case.Needs`). Any such class works everywhere; the base
+class makes it callable by itself and adds ``>>``.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def call(
 
 
 def _attempt(adapter: AdapterContract, case: Case) -> Proposal | Stopped:
-    """What an adapter proposes, or the reason where it stops; all steps have been read."""
+    """What an adapter proposes, or why it stopped; the numbers of all steps have been read."""
     try:
         proposal = adapter.propose(case)
         case.history.read()
         case.history.candidates()
     except Stopped as stopped:
         try:
-            case.history.read()  # an earlier step may have been the true reason
+            case.history.read()  # the true reason may lie in an earlier step
         except Stopped as earlier:
             return earlier
         return stopped
@@ -109,7 +109,7 @@ class _Called:
 
 
 class Adapter(ABC):
-    """Base of adapters: with :meth:`propose` written, an adapter can be called and be joined with others by ``>>``.
+    """Base class of adapters: write :meth:`propose`, and the adapter can be called and joined with others by ``>>``.
 
     Example:
         >>> from dataclasses import dataclass
@@ -130,7 +130,7 @@ class Adapter(ABC):
     changes_model: ClassVar[bool] = False  #: whether ``propose`` is given a copy of the model to change
     uses_card: ClassVar[bool] = True  #: whether it looks at a source card
     needs: ClassVar[str] = ""  #: what it needs beyond a model and a graph, as part of a sentence
-    fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are filled before
+    fills_missing: bool = False  #: whether it takes graphs with missing values (NaN), which are then filled first
     embedding: str | None = None  #: name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`
 
     @property
@@ -140,34 +140,34 @@ class Adapter(ABC):
 
     @abstractmethod
     def propose(self, case: Case) -> Proposal:
-        """Find a change; raise :class:`Stopped` with the reason if there is none to be had."""
+        """Find a change; raise :class:`Stopped` with the reason if none can be found."""
 
     def __call__(self, model: nn.Module, data: Data, **options: Unpack[Options]) -> Adaptation:
         """Adapt; ``model``, ``data`` and all random number generators are left as they were.
 
         Args:
             model: A trained model, any PyG module.
-            data: The test graph. Labels are read only by a surrogate that was given a label mask.
+            data: The test graph. Only a surrogate that was given a label mask reads labels.
             options: ``limits`` (what may not change), ``seed`` (of everything random), ``progress`` (show a progress
-                bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes the plain way, without
-                sharing, stacking or recording anything; the results are the same to float rounding), ``card`` (what the
-                model saw when it was trained, from :func:`graphmend.card`), ``output`` (which part of what the model
-                returns has the scores: a name such as ``"logits"``, or a position) and ``task`` (what the model's rows
-                are: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, where that cannot be told).
+                bar), ``callback`` (called after every step), ``mode`` (``"eager"`` computes plainly, without sharing,
+                stacking or recording anything; results agree to float rounding), ``card`` (what the model saw when it
+                was trained, from :func:`graphmend.card`), ``output`` (which part of what the model returns has the
+                scores: a name such as ``"logits"``, or a position) and ``task`` (what the model's rows are, if that
+                cannot be determined: ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``).
 
         Returns:
             The adapted graph with its logits, history and reversible patch. If the surrogate fails or a loss or
-            gradient is not finite, the graph is returned unchanged with the reason. Where values are missing (NaN)
-            and the adapter fills them, they are filled first, whatever happens then.
+            gradient is not finite, the graph is returned unchanged with the reason. Missing values (NaN) are filled
+            first if the adapter fills them, whatever happens afterwards.
         """
         return call(self, model, data, **options)
 
     def __rshift__(self, other: Any) -> Sequence:
-        """``first >> second``: both, one after the other, as one adapter."""
+        """``first >> second``: one adapter that runs both, one after the other."""
         return Sequence(self, other) if _is_usable(other) else NotImplemented
 
     def __rrshift__(self, other: Any) -> Sequence:
-        """The same where the first one has no base class of ours."""
+        """The same if the first one does not have our base class."""
         return Sequence(other, self) if _is_usable(other) else NotImplemented
 
     @property
@@ -178,13 +178,14 @@ class Adapter(ABC):
 
 @dataclass(frozen=True, init=False)
 class Sequence(Adapter):
-    r"""Run adapters one after another, each on the graph that the ones before it left.
+    r"""Run adapters one after another, each on the graph that the previous ones left.
 
-    ``Impute() >> Align()`` is ``Sequence(Impute(), Align())``. The result is that of one adapter: one patch from the
-    caller's graph to the last one, one history. If a member stops, nothing is changed at all, and the reason names it.
-    All members share one frozen model; if some of them name an ``embedding``, it is that of all. Missing values are
-    filled before the first member begins, if that one fills them: ``Impute() >> GTrans()``. The verdict of a gate among
-    them is kept, but not the version of the graph that it did not choose, so there are no questions to ask.
+    ``Impute() >> Align()`` is ``Sequence(Impute(), Align())``. The result is that of one adapter, with one patch from
+    the caller's graph to the last one and one history. If a member stops, nothing is changed at all, and the reason
+    names it. All members share one frozen model; if one of them names an ``embedding``, all use it. Missing values are
+    filled before the first member begins, if that member fills them: ``Impute() >> GTrans()``. The verdict of a gate
+    among the members is kept, but not the version of the graph that the gate did not choose, so there are no questions
+    to ask.
 
     Args:
         members: The adapters. Those that change the model cannot be among them.
@@ -227,7 +228,7 @@ class Sequence(Adapter):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those that all members serve."""
+        """The tasks that all members serve."""
         return tuple(task for task in TASKS if all(task in Needs.of(member).tasks for member in self.members))
 
     @property
@@ -236,7 +237,7 @@ class Sequence(Adapter):
         return " or ".join(dict.fromkeys(Needs.of(member).remedy for member in self.members))
 
     def propose(self, case: Case) -> Proposal:
-        """Each member on what the ones before it left."""
+        """Each member proposes on the graph that the previous ones left."""
         total, proposal = _Total(case.data), Proposal()
         for member in self.members:
             name = type(member).__name__
@@ -290,10 +291,10 @@ class _Total:
         return self._weight is not None
 
     def take(self, proposal: Proposal) -> None:
-        """Change the changed graph further."""
+        """Apply another change."""
         self._x = self._x if proposal.x is None else proposal.x.detach()
         self._engine = self._engine if proposal.engine == Report() else proposal.engine
-        if proposal.verdict is not None:  # what to do next may name questions, which only its own result has
+        if proposal.verdict is not None:  # its next step may name questions, which only the gate's own result has
             self._verdict = replace(proposal.verdict, next_step="")
         if proposal.removed is not None:
             keep = torch.ones(self.num_edges, dtype=torch.bool, device=self._kept.device)

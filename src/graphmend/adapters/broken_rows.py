@@ -11,10 +11,10 @@ from graphmend.cards.source_card import SourceCard
 
 __all__ = ["MOST_ROWS", "abnormal_rows", "broken_rows", "outlying_rows"]
 
-LEAST_DEVIATION = 0.05  # of a row statistic: where all rows are nearly alike, small differences say little
-EMPTY = 0.01  # of all rows: where so many more are empty than ever in training, an empty row is a missing one
-EMPTY_FACTOR = 4.0  # times the share of empty rows in training, that another mix of nodes may have
-MOST_ROWS = 0.5  # of all rows, that may look broken
+LEAST_DEVIATION = 0.05  # of a row statistic: if all rows are nearly alike, small differences mean little
+EMPTY = 0.01  # of all rows: if this many more are empty than in training, empty rows are missing ones
+EMPTY_FACTOR = 4.0  # times the share of empty rows in training, which another mix of nodes may still have
+MOST_ROWS = 0.5  # of all rows, the largest share that may look broken
 LEAST_STEP = 0.3  # the least standard deviation of a row statistic, without a card; protects discrete features
 FEWEST_ROWS = 3
 
@@ -26,17 +26,16 @@ def broken_rows(x: Tensor, card: SourceCard | None) -> Tensor:
 
 @torch.no_grad()
 def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
-    """The rows, as a mask, that the card's graph has not seen and that are set apart from those it has.
+    """The rows, as a mask, that are unlike any in training and that a gap sets apart from the others.
 
-    What is usual is told from the rows that the card accounts for, if these are at least half of all, and else from
-    all rows: where all of them have shifted, none is set apart. Empty rows are abnormal where the training graph had
-    far fewer.
+    What is usual is measured on the rows that the card accounts for, if these are at least half of all, otherwise on
+    all rows: if all rows have shifted, none is set apart. Empty rows are abnormal if the training graph had far fewer.
     """
     rows = row_statistics(x, *column_range(card.column_min, card.column_max))
     empty = rows[:, 0] <= EMPTY_ROW
     unseen = (rows < card.row_low) | (rows > card.row_high)
     apart = torch.zeros_like(unseen)
-    least = max(LEAST_DEVIATION, 1 / x.size(1))  # of few columns, a single one sets no row apart
+    least = max(LEAST_DEVIATION, 1 / x.size(1))  # with few columns, a single value outside its range sets no row apart
     for statistic, new, out in zip(rows.t(), unseen.t(), apart.t(), strict=True):
         known = statistic[~new & ~empty]
         reference = known if 2 * known.numel() >= int((~empty).sum()) else statistic[~empty]
@@ -50,9 +49,9 @@ def abnormal_rows(x: Tensor, card: SourceCard) -> Tensor:
 
 @torch.no_grad()
 def outlying_rows(x: Tensor) -> Tensor:
-    """The rows, as a mask, whose size, density or largest entry sets them apart upwards from all others.
+    """The rows, as a mask, that are set apart from all others by being larger or denser, or by their largest entry.
 
-    This needs no card. There must be at least three and at most half of all rows.
+    This needs no card. A group of fewer than three rows, or of more than half of all, does not count.
     """
     outlying = torch.zeros(x.size(0), dtype=torch.bool, device=x.device)
     for statistic in row_statistics(x)[:, :3].t():

@@ -52,7 +52,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Options(TypedDict, total=False):
-    """What a call takes beside the model and the graph, see :func:`graphmend.mend`."""
+    """What a call takes besides the model and the graph, see :func:`graphmend.mend`."""
 
     limits: Limits | None
     seed: int
@@ -86,7 +86,7 @@ class Needs:
 
     @classmethod
     def of(cls, adapter: object) -> Self:
-        """What the attributes of an adapter say; one that has none of them needs nothing."""
+        """Read the attributes of an adapter; one without any needs nothing."""
         return cls(
             name=getattr(adapter, "label", f"{type(adapter).__name__}()"),
             changes_model=bool(getattr(adapter, "changes_model", False)),
@@ -110,7 +110,7 @@ class Case:
         history: Where steps and discrete graphs are noted.
         mode: ``"auto"``, or ``"eager"`` for the plain way.
         card: The source card, if the caller has one.
-        filling: What was missing and is filled, if something was.
+        filling: What was missing and is now filled, if anything was.
         embedding: Name of the module whose output is Z, if one was named.
         progress: Whether to show a progress bar.
         output: Which part of what the model returns has the scores.
@@ -154,7 +154,7 @@ class Case:
         return self.original if self.changed is None else self.changed
 
     def task(self, output: Tensor) -> Task:
-        """What the model's rows are: as the card or the caller says, or as the first output that is seen shows."""
+        """What the model's rows are, according to the card, the caller, or the first output that is seen."""
         if self.card is not None:
             return self.card.known_task
         if self._task is None:
@@ -162,7 +162,7 @@ class Case:
         return self._task
 
     def require_served(self, needs: Needs, output: Callable[[], Tensor]) -> None:
-        """Raise unless the adapter serves the model's task; the model runs only for an adapter that serves some."""
+        """Raise unless the adapter serves the model's task; if it serves all of them, the model does not run."""
         if set(TASKS) <= set(needs.tasks):
             return
         task = self.task(output()).known()
@@ -217,12 +217,12 @@ class Case:
         return self.card
 
     def judged(self, rows: Tensor) -> Tensor:
-        """Those of the rows, a mask, that had a value; one that was missing as a whole has nothing to be judged by."""
+        """The rows of a mask that had at least one value; where all were missing, there is nothing to judge."""
         return rows if self.filling is None else rows & ~self.filling.empty_rows
 
     @property
     def given(self) -> Data:
-        """The graph as the caller has it, in which values may be missing."""
+        """The caller's graph, in which values may be missing."""
         if self.filling is None:
             return self.data
         out = copy.copy(self.data)
@@ -244,7 +244,7 @@ class Case:
         return self.frozen
 
     def freeze(self, model: nn.Module, *, uses_card: bool = False) -> FrozenGNN:
-        """A model, frozen for this graph; with the card, its first layer and its embedding are those of the card."""
+        """Freeze a model for this graph; with a card, first layer and embedding are those that the card names."""
         taps = self.card.taps if uses_card and self.card is not None else None
         return FrozenGNN(
             model, self.data, embedding=self.embedding, seed=self.seed, mode=self.mode, taps=taps, output=self.output
@@ -252,7 +252,7 @@ class Case:
 
 
 def check_options(options: Options) -> None:
-    """Raise unless those options that can be judged without a graph are what :func:`prepare` takes."""
+    """Raise unless the options that can be checked without a graph are valid for :func:`prepare`."""
     for name in options.keys() - Options.__annotations__.keys():
         raise TypeError(f"mend() got an unexpected keyword argument {name!r}")
     limits, callback = options.get("limits"), options.get("callback")
@@ -282,7 +282,7 @@ def prepare(
 ) -> Iterator[Case]:
     """Check everything, copy what has to be copied, and freeze the model; arguments as in :func:`graphmend.mend`.
 
-    ``model``, ``data`` and all random number generators are left as they were, also after an exception.
+    ``model``, ``data`` and all random number generators are left as they were, even after an exception.
     """
     data = with_edge_index(data)
     has_missing = check_graph(data, missing_allowed=True)
@@ -387,14 +387,14 @@ def _changed(case: Case, frozen: FrozenGNN, proposal: Proposal, needs: Needs, re
 
 
 def _features(case: Case, proposal: Proposal) -> Tensor | None:
-    """The new features; those in which missing values are filled where the proposal has none."""
+    """The new features; without any in the proposal, those in which missing values are filled."""
     if proposal.x is not None:
         return proposal.x.detach()
     return None if case.filling is None else case.data.x
 
 
 def _alternative(case: Case, frozen: FrozenGNN, other: Proposal | None) -> Proposal | None:
-    """The version of the graph that an adapter considered and did not choose, with the model's output on it."""
+    """The version of the graph that an adapter considered but did not choose, with the model's output on it."""
     if other is None or (other.x is not None and not is_finite(other.x)):
         return None
     if other.logits is None:
@@ -406,7 +406,7 @@ def _alternative(case: Case, frozen: FrozenGNN, other: Proposal | None) -> Propo
 def _fitting(
     card: SourceCard | str | PathLike[str], model: nn.Module, data: Data, needs: Needs, task: str | None
 ) -> SourceCard:
-    """The card where the graph is, if it belongs to this model, graph and adapter."""
+    """The card on the graph's device, if it belongs to this model, graph and adapter."""
     card = SourceCard.of(card)
     card.check(model, data)
     require(
@@ -447,7 +447,7 @@ def _require_filling(x: Tensor, needs: Needs) -> None:
 def _copied(model: nn.Module, needs: Needs) -> nn.Module:
     """A copy of the model to change."""
     try:
-        with torch.inference_mode(False), torch.no_grad():  # else the weights of a scripted copy are no leaves
+        with torch.inference_mode(False), torch.no_grad():  # otherwise the weights of a scripted copy are not leaves
             changed = copy.deepcopy(model)
             for own, given in zip(changed.parameters(), model.parameters(), strict=True):
                 own.requires_grad_(given.requires_grad)

@@ -23,11 +23,11 @@ __all__ = ["FineTune"]
 
 @dataclass(frozen=True, eq=False)
 class FineTune(Adapter):
-    r"""Adapt the model, keep the graph: all parameters go down a surrogate loss on the test graph.
+    r"""Adapt the model, keep the graph: gradient steps of all parameters down a surrogate loss on the test graph.
 
     .. math:: \min_\theta \mathcal L_s\left(f_\theta(A, X)\right)
 
-    This is what the paper compares GTrans with in "adapting model vs. adapting data". The caller's model stays as it
+    The paper compares GTrans with this in "adapting model vs. adapting data". The caller's model stays as it
     was; ``result.model`` is a changed copy.
 
     Args:
@@ -67,11 +67,11 @@ class FineTune(Adapter):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those of the loss; choosing by labels needs classes of nodes."""
+        """The tasks of the loss; choosing by labels needs classes of nodes."""
         return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
 
     def propose(self, case: Case) -> Proposal:
-        """Descend along all parameters."""
+        """Take gradient steps on all parameters."""
         better = None
         if self.validation is not None:
             nodes, labels = labelled_nodes(case.data, self.validation, self)

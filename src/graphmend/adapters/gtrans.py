@@ -45,9 +45,9 @@ class GTrans(Adapter):
     .. math:: \min_{\Delta_A, \Delta_X} \mathcal L_s\left(f_\theta(A \oplus \Delta_A, X + \Delta_X)\right)
               \quad \text{s.t.} \quad \sum \Delta_A \le B
 
-    Steps alternate: ``feature_steps`` on :math:`\Delta_X` (Adam), then ``edge_steps`` on the relaxed flips
-    :math:`p \in [0, 1]` (projected onto the budget), until ``steps`` are done. Then discrete graphs are drawn, and the
-    one with the lowest loss, all scored under the same views, is kept.
+    Steps alternate: ``feature_steps`` on :math:`\Delta_X` (Adam), then ``edge_steps`` on the relaxed flips :math:`p \in
+    [0, 1]` (projected onto the budget), until ``steps`` are done. Then discrete graphs are drawn and scored, all under
+    the same views, and the one with the lowest loss is kept.
 
     Feature steps are relative: the variable is V in :math:`\Delta_X = V \operatorname{diag}(s)`, with :math:`s_j` the
     standard deviation of column j of the given graph, so one step moves an entry by about ``lr_feature`` deviations:
@@ -55,30 +55,32 @@ class GTrans(Adapter):
     .. math:: x'_{ij} \leftarrow x'_{ij} - \eta \, s_j \, \hat m_{ij} / \left(\sqrt{\hat v_{ij}} + \epsilon\right)
 
     with Adam's moments :math:`\hat m, \hat v` of :math:`s_j \, \partial \mathcal L_s / \partial x'_{ij}`. So the units
-    of the features do not matter: a column times c, with its weights in the first layer divided by c, gives the same
-    predictions. A column that is constant in the graph stays so. The paper's steps are absolute, :math:`s_j = 1`.
+    of the features do not matter: if a column is multiplied by c, and its weights in the first layer are divided by c,
+    predictions stay the same. A column that is constant in the graph stays constant. The paper's steps are absolute,
+    :math:`s_j = 1`.
 
     Args:
         surrogate: A :class:`~graphmend.surrogates.Surrogate`, the name of one, or a function ``(model, data) -> loss``.
         steps: How many steps.
         feature_steps: Feature steps per cycle; 0 leaves the features alone.
-        edge_steps: Edge steps per cycle; 0 leaves the edges alone. Where a layer cannot take edge weights, the features
-            alone are mended, and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` it is an error.
+        edge_steps: Edge steps per cycle; 0 leaves the edges alone. If a layer cannot take edge weights, only the
+            features are mended, and ``result.engine.reasons["edges"]`` says why; with ``feature_steps=0`` that is an
+            error.
         lr_feature: How far a feature step goes, in standard deviations of the column or, with
             ``feature_scale="absolute"``, in the features' own units.
         feature_scale: ``"relative"``, or ``"absolute"`` for the paper's steps.
         lr_edge: Learning rate of the flips.
         budget: How many edges may flip: a fraction of them (float) or a number (int). Undirected edges count once.
-        num_samples: K, how many discrete graphs to draw besides the top-budget one and the unflipped one.
-        candidates: ``"sound"``, or ``"paper"``: no unflipped graph among the discrete ones, samples beyond the budget
-            rejected instead of trimmed, and the result returned also where its loss is higher than at the start.
+        num_samples: K, how many discrete graphs to draw, besides the one with the largest p and the one without flips.
+        candidates: ``"sound"``, or ``"paper"``: no graph without flips among the discrete ones, samples beyond the
+            budget rejected instead of trimmed, and the result returned even if its loss is higher than at the start.
         edge_update: ``"adam"`` (one persistent Adam), ``"sign"`` (the released code: a fresh Adam at every step, in
             effect a signed step) or ``"gradient"`` (plain projected gradient descent).
         space: ``"existing"`` edges can be removed; with ``"random_block"`` sampled pairs can be added as well.
         block_size: Number of sampled pairs.
         directed: On directed graphs ``"delete"`` edges, or ``"reverse"`` them as the released code does.
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
-        time_limit: Seconds after which no further step is begun.
+        time_limit: Seconds after which no further step is started.
         validation: Nodes by whose labels the best iterate and the best discrete graph are chosen, as the released code
             does under abnormal features and attack; without them the last iterate and the lowest loss count.
 
@@ -93,7 +95,7 @@ class GTrans(Adapter):
     """
 
     uses_card = False
-    remedy: ClassVar[str] = "take a smaller lr_feature"  # where numbers become too large for their type
+    remedy: ClassVar[str] = "take a smaller lr_feature"  # if numbers become too large for their type
 
     surrogate: Surrogate | str | Callable[[Backbone, Data], Tensor] = field(default_factory=Contrastive)
     _: KW_ONLY
@@ -123,11 +125,11 @@ class GTrans(Adapter):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those of the loss; choosing by labels needs classes of nodes."""
+        """The tasks of the loss; choosing by labels needs classes of nodes."""
         return surrogate_of(self.surrogate).tasks if self.validation is None else ("classes",)
 
     def propose(self, case: Case) -> Proposal:
-        """Algorithm 1 of the paper; for the features alone where edges cannot be learned for this model or loss."""
+        """Algorithm 1 of the paper; only for the features if edges cannot be learned with this model or loss."""
         try:
             return self._propose(case)
         except (NoEdgeGradient, UnsupportedLayerError) as error:
@@ -210,7 +212,7 @@ class GTrans(Adapter):
 
 
 def _is_within(limits: Limits, original: Tensor) -> bool:
-    """Whether the features may stay as they are; if not, the graph must change, also where that costs something."""
+    """Whether the features may stay as they are; if not, the graph must change, even at a cost."""
     if limits.projection(original) is None:
         return True
     bounded = original.clone()
@@ -220,15 +222,17 @@ def _is_within(limits: Limits, original: Tensor) -> bool:
 
 
 def _require_lower_loss(engine: Engine, history: History, best: Tensor | None, original: Tensor) -> None:
-    """Raise :class:`Stopped` if the mended graph is worse than the graph as it was, by the loss itself.
+    """Raise :class:`Stopped` if the loss is higher on the mended graph than on the graph as it was.
 
-    Both are compared under the same views, but only if the losses that are known anyway leave a doubt: those of the
-    steps, the first of which is the loss of the graph as it was, and that of the chosen discrete graph.
+    Both are compared under the same views, but only if the losses that are already known leave room for doubt: those of
+    the steps, the first of which belongs to the graph as it was, and that of the chosen discrete graph.
     """
     losses = [step.loss for step in history.read()]
     scores = [candidate.loss for candidate in history.candidates() if math.isfinite(candidate.loss)]
     last = min(scores) if scores else losses[-1] if len(losses) > 1 else math.inf
-    if not losses or last <= losses[0] or not is_finite(engine.graph.x):  # what is not finite is refused anyway
+    if (
+        not losses or last <= losses[0] or not is_finite(engine.graph.x)
+    ):  # anything that is not finite is refused anyway
         return
     mended = last if scores else float(engine.loss(best))
     if mended <= losses[0]:

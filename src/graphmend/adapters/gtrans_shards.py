@@ -1,11 +1,11 @@
 r"""GTrans on a graph in shards: Algorithm 1 for graphs that do not fit into memory.
 
-The loss is a mean over nodes, and each shard computes the part of the nodes that it owns, on a graph of them and their
-halo: :math:`\mathcal L = \sum_s \tfrac{n_s}{N} \mathcal L_s`. Its views, dropped edges and shuffled features, are drawn
-within the shard and its halo, which is where it differs from the whole. The gradients for the features and edges of a
-shard are added to those of their owners, so a step follows the gradient of the whole loss; the budget holds for all
-shards together (:class:`~graphmend.graph.shard_flips.ShardFlips`), and discrete graphs are scored by the sum of all
-shards under the same views.
+The loss is a mean over nodes. Each shard computes the part of the nodes that it owns, on the graph of these nodes and
+their halo: :math:`\mathcal L = \sum_s \tfrac{n_s}{N} \mathcal L_s`. Its views (dropped edges, shuffled features) are
+drawn within the shard and its halo; this is the only difference from the whole graph. The gradients for the features
+and edges of a shard are added to those of their owners, so a step follows the gradient of the whole loss; the budget
+holds for all shards together (:class:`~graphmend.graph.shard_flips.ShardFlips`), and discrete graphs are scored by the
+sum of all shards under the same views.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VIEWS = 9  # representations of a node that a loss keeps: of three views, forwar
 
 
 def runs_in_shards(case: Case) -> bool:
-    """Whether a graph is mapped and too large to be adapted at once, or is to run in shards."""
+    """Whether a graph is mapped and too large to be adapted at once, or was opened in shards."""
     data = case.data
     if not isinstance(data, MappedGraph) or data.offsets() is None or data.shards == 1:
         return False
@@ -66,7 +66,7 @@ def propose_in_shards(gtrans: GTrans, case: Case) -> Proposal:
 
 
 def _require_possible(gtrans: GTrans, surrogate: Surrogate) -> None:
-    """Raise unless everything asked for can be had in shards."""
+    """Raise unless everything that was asked for works in shards."""
     remedy = "or open the graph with shards=1, on a machine that holds it"
     require(
         isinstance(surrogate, Contrastive | Entropy) and getattr(surrogate, "nodes", None) is None,

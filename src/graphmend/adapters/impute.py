@@ -19,24 +19,25 @@ from graphmend.scratch import large_empty
 
 __all__ = ["Impute", "refilled"]
 
-DIRECTION = 0.5  # of the usual cosine between a row and its neighbours, from which a row only has a wrong size
-SAMPLED = 2000  # rows that the usual cosine is taken from
+DIRECTION = 0.5  # of the usual cosine between a row and its neighbours: from there on, only the size of a row is wrong
+SAMPLED = 2000  # rows from which the usual cosine is taken
 
 
 @dataclass(frozen=True)
 class Impute(Adapter):
     r"""Fill missing values, and replace broken feature rows by the mean of their normal neighbours.
 
-    A missing value (NaN) gets the mean of what its neighbours have in that column, over three rounds, or else the mean
-    of the column on the card or in this graph (:func:`~graphmend.adapters.missing.filled`). Then rows are judged, but
-    not those that had no value at all.
+    A missing value (NaN) gets the mean of its neighbours in that column, in up to three rounds, otherwise the mean of
+    the column on the card or in this graph (:func:`~graphmend.adapters.missing.filled`). Then rows are judged, except
+    those in which every value was missing.
 
     A row is broken if one of its statistics (log norm, log density, log maximum, share of entries outside the range of
     their column) lies outside what the source card has seen *and* is set apart from the other rows by a wide gap:
     neither a shift of all rows nor the long tail of another mix of nodes makes a row broken. Without a card, the gap
     alone decides, and only rows that are larger or fuller than the others count. Broken rows get the mean of their
-    normal neighbours, over three rounds, or else the column means; those that still point where their neighbours point
-    only get the usual size. Nothing is done where more than half of the rows look broken.
+    normal neighbours, in up to three rounds, otherwise the column means; those that still point in the direction of
+    their neighbours are only brought back to the usual size. If more than half of the rows look broken, nothing is
+    done.
 
     Example:
         >>> import torch
@@ -69,8 +70,8 @@ class Impute(Adapter):
 def refilled(x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
     """A copy of the features with those rows repaired.
 
-    A row that still points where its neighbours point has only a wrong size and gets the usual one. Others are replaced
-    by the mean of their neighbours, over three rounds, or else by the mean of all normal rows.
+    If a row still points in the direction of its neighbours, only its size is wrong and becomes the usual one. Other
+    rows are replaced by the mean of their neighbours, in up to three rounds, otherwise by the mean of all normal rows.
     """
     out, missing = large_empty(tuple(x.shape), x).copy_(x), rows.clone()
     for _ in range(ROUNDS):
@@ -97,7 +98,7 @@ def _usual_cosine(x: Tensor, edge_index: Tensor, normal: Tensor) -> float:
     """The median cosine between a normal row and the mean of its normal neighbours, from a few thousand rows."""
     some = torch.zeros_like(normal)
     places = normal.nonzero().view(-1)
-    if places.numel() > 2 * SAMPLED:  # the same rows are taken however nodes are numbered
+    if places.numel() > 2 * SAMPLED:  # the same rows, however nodes are numbered
         unit = typical_size(x)
         pieces = torch.split(places, max(1, BLOCK // x.size(1)))
         places = places[torch.cat([row_keys(x[piece], unit) for piece in pieces]).argsort()[:SAMPLED]]

@@ -28,11 +28,11 @@ class JaccardFilter(Adapter):
     r"""GCNJaccard of the paper: the trained model on the graph without edges between dissimilar nodes.
 
     Every threshold is tried on the test graph with :class:`~graphmend.transforms.Jaccard`; the one with the best
-    accuracy on the labelled nodes wins, the smallest among equals. The graph as it is counts as a threshold, too.
-    (Wu et al., IJCAI 2019, https://arxiv.org/abs/1903.01610.)
+    accuracy on the labelled nodes wins, and among equals the smallest. Leaving the graph as it is counts as a
+    threshold, too. (Wu et al., IJCAI 2019, https://arxiv.org/abs/1903.01610.)
 
     Args:
-        threshold: Edges whose ends are less similar go; ``None`` chooses one of ``thresholds`` by labels.
+        threshold: Edges whose ends are less similar are removed; ``None`` chooses one of ``thresholds`` by labels.
         mask: Nodes whose labels may be used; by default training and validation nodes of the graph.
         thresholds: What to choose from, in ascending order.
         kind: The similarity, ``"auto"``, ``"cosine"`` or ``"jaccard"``, as in :class:`~graphmend.transforms.Jaccard`.

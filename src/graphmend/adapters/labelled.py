@@ -1,4 +1,4 @@
-"""The few labels that some adapters choose a setting by."""
+"""The few labels by which some adapters choose a setting."""
 
 from __future__ import annotations
 

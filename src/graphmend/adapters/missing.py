@@ -1,4 +1,4 @@
-"""Missing values: entries of the features that are NaN, and what they are filled with before a model sees them."""
+"""Missing values: features that are NaN, and what they are filled with before a model sees them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Filling:
 
     Args:
         given: The features as the caller has them, with NaN.
-        x: The same with every missing value filled; what was there is there bit for bit.
+        x: The same with every missing value filled; values that were present keep every bit.
         values: How many values were missing.
         rows: In how many rows.
         empty_rows: The rows without a single value, as a mask.
@@ -49,9 +49,9 @@ class Filling:
     @classmethod
     @torch.no_grad()
     def of(cls, data: Data, card: SourceCard | None, limits: Limits) -> Filling:
-        """Fill what is missing; something must be there, and nothing may be infinite.
+        """Fill the missing values; some value must be present, and none may be infinite.
 
-        Filling what is missing is no change of what is there, so frozen nodes and columns are filled as well. The new
+        Filling gaps does not change any value that is present, so frozen nodes and columns are filled as well. The new
         values keep to the ranges in the limits.
 
         Args:
@@ -60,34 +60,38 @@ class Filling:
             limits: What values may be like.
         """
         given = data.x.detach()
-        missing = given.isnan()
-        values = int(missing.sum())
         require(
             card is not None or given.size(0) > 1,
             "the graph has a single node, which has no neighbours to fill its missing values (NaN) from; "
             "pass card=graphmend.card(model, train_data)",
         )
+        by_row, by_column = _missing_counts(given)
+        empty = by_row == given.size(1)
         column_mean = None if card is None else card.column_mean
         x, left = filled(given, data.edge_index, column_mean)
-        broken = broken_rows(x, card) & ~missing.all(1)
-        if bool(broken.any()) and not bool((broken | missing.all(1)).all()):  # broken rows are nobody's neighbours
-            sound, left = filled(given.masked_fill(broken.unsqueeze(1), torch.nan), data.edge_index, column_mean)
-            x, left = torch.where(missing, sound, given), left & missing
-        is_known = torch.ones_like(left[0]) if card is not None else ~missing.all(0)
+        broken = broken_rows(x, card) & ~empty
+        if bool(broken.any()) and not bool((broken | empty).all()):  # broken rows do not count as neighbours
+            del x, left
+            x, left = filled(_without(given, broken), data.edge_index, column_mean)
+            _put_back_(x, left, given)
+        is_known = torch.ones_like(empty[:1]) if card is not None else by_column < given.size(0)
         ranges = replace(limits, frozen_nodes=None, frozen_columns=None, frozen_edges=None)
         if ranges.projection(x) is not None:
-            ranges.project(x, x)
-            ranges.finish(x, x)
-            x = torch.where(missing, x, given)
+            for rows in row_ranges(*x.shape):
+                ranges.project(x[rows], x[rows])
+                ranges.finish(x[rows], x[rows])
+            _put_back_(x, left, given)
         require(is_finite(x), "the means to fill missing values (NaN) with are not finite; divide the features by 1e6")
+        unfilled = torch.stack([left[rows].sum(0) for rows in row_ranges(*left.shape)]).sum(0)
+        values = int(by_row.sum())
         return cls(
             given,
             x,
             values,
-            int(missing.any(1).sum()),
-            missing.all(1),
-            values - int(left.sum()),
-            int((left & is_known).sum()),
+            int((by_row > 0).sum()),
+            empty,
+            values - int(unfilled.sum()),
+            int((unfilled * is_known).sum()),
         )
 
     @property
@@ -108,17 +112,38 @@ class Filling:
         return done if share <= MANY else f"{done}; as {100 * share:.0f} % of all values were missing, trust it little"
 
 
+def _missing_counts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """How many values are missing in each row and in each column."""
+    parts = [(missing.sum(1), missing.sum(0)) for missing in (x[rows].isnan() for rows in row_ranges(*x.shape))]
+    rows, columns = zip(*parts, strict=True)
+    return torch.cat(rows), torch.stack(columns).sum(0)
+
+
+def _without(x: Tensor, rows: Tensor) -> Tensor:
+    """A copy in which all values of some rows are missing."""
+    out = large_empty(tuple(x.shape), x).copy_(x)
+    return out.index_fill_(0, rows.nonzero().view(-1), torch.nan)
+
+
+def _put_back_(x: Tensor, left: Tensor, given: Tensor) -> None:
+    """Give back to filled features, in place, what was there, and take it out of those that no neighbour has."""
+    for rows in row_ranges(*x.shape):
+        missing = given[rows].isnan()
+        x[rows] = torch.where(missing, x[rows], given[rows])
+        left[rows] &= missing
+
+
 @torch.no_grad()
 def filled(x: Tensor, edge_index: Tensor, column_mean: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The features with every missing value (NaN) filled, and which of them no neighbour has, as a mask.
 
-    What is there stays bit for bit. A missing value gets the mean of what the neighbours have in that column, in both
-    directions of the edges, over three rounds; or else the mean of the column in training; or else that in this graph;
-    or else 0.
+    Values that are present keep every bit. A missing value gets the mean of its neighbours in that column, along both
+    directions of the edges, in up to three rounds; failing that, the mean of the column in training, or in this graph,
+    or 0.
 
     Args:
         x: The features.
-        edge_index: The edges; self-loops say nothing.
+        edge_index: The edges; self-loops do not count.
         column_mean: The mean of each column in the training graph.
     """
     out = _from_neighbours(x, edge_index)
@@ -141,7 +166,7 @@ def _means_of_what_is_there(x: Tensor) -> Tensor:
 
 
 def _from_neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
-    """Missing values as the means of neighbours, still NaN where no neighbour is near that has one."""
+    """Missing values as means of neighbours, still NaN where no neighbour within reach has a value."""
     out = large_empty(tuple(x.shape), x, widened(x[:0]).dtype).copy_(x)
     columns = torch.stack([block.isnan().any(0) for block in in_blocks(x)]).any(0)
     if not bool(columns.any()):
@@ -162,7 +187,7 @@ def _from_neighbours(x: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def neighbour_means(x: Tensor, edge_index: Tensor, known: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """The wanted nodes that have known neighbours, and the means of those; self-loops say nothing."""
+    """The wanted nodes that have known neighbours, and the means of those; self-loops do not count."""
     sums = _Sums(x, edge_index, known, wanted)
     return sums.nodes, sums.means(slice(None)).to(x.dtype)
 
@@ -175,7 +200,7 @@ class _Sums:
         edge_index: The edges, read some at a time.
         known: Which nodes are added up.
         wanted: For which nodes.
-        columns: Of which columns; all of them, without missing values, when ``None``.
+        columns: Which columns; ``None`` stands for all of them, without missing values.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ def learn(
         weight_decay: L2 penalty.
         is_training: Whether the model is in training mode during the steps, with dropout and batch statistics.
         better: A score of the logits, the higher the better: the weights after the step with the best score are kept.
-            Without it, those of the last step are.
+            Without it, those of the last step are kept.
     """
     model, moving = case.model, list(parameters)
     require(len(moving) > 0, f"{type(model).__name__} has no parameters that could be moved; use GTrans, for example")
@@ -62,11 +62,11 @@ def learn(
             if better is None or score > best:
                 best, learned = score, copy.deepcopy(model.state_dict())
         optimizer.zero_grad()
-    model.load_state_dict(learned)  # the frozen model was put back to what it was
+    model.load_state_dict(learned)  # the frozen model was restored
 
 
 def _with_presence(data: Data, frozen: FrozenGNN) -> Data:
-    """The graph as a surrogate wants it: every edge is wholly there."""
+    """The graph as a surrogate expects it, with the full weight of every edge."""
     graph = copy.copy(data)
     graph.edge_weight = data.x.new_ones(data.edge_index.size(1)) if frozen.takes_edge_weights else None
     return graph

@@ -73,12 +73,12 @@ class Excess:
 
 @dataclass(frozen=True)
 class Purify(Adapter):
-    r"""Cut the edges that fit worst, as many as there are too many of them.
+    r"""Cut the edges that fit worst, in proportion to how many there are in excess.
 
     The *fit* of an edge compares its ends with those of the training graph's edges (:mod:`graphmend.cards.edges`).
-    Somebody who inserts edges between nodes of different kinds lowers the share :math:`s` of edges that fit better than
-    the training graph's median edge, :math:`s_0`; the excess is :math:`1 - s / s_0`. The worst
-    ``strength`` :math:`\times` excess of all edges are cut. Self-loops and frozen edges stay.
+    Inserting edges between nodes of different kinds lowers the share :math:`s` of edges that fit better than the
+    training graph's median edge, from :math:`s_0`; the excess is :math:`1 - s / s_0`. The worst ``strength``
+    :math:`\times` excess of all edges are cut. Self-loops and frozen edges stay.
 
     Args:
         strength: Edges to cut for each edge in excess. More than 1, because not every inserted edge is among the worst.
@@ -124,8 +124,8 @@ def excess_of(case: Case, card: SourceCard) -> Excess:
 def worst_edges(fits: Tensor, share: float, case: Case) -> Tensor:
     """Positions of the worst edges, both directions of each, without self-loops and frozen edges.
 
-    Among edges that fit equally badly, a number decides that does not depend on how nodes and edges are numbered.
-    Edges that cannot be told apart by it stay or go together, whichever is nearer to the share.
+    Among edges that fit equally badly, a key decides that does not depend on how nodes and edges are numbered. Edges
+    with the same key stay or go together, whichever comes nearer to the share.
     """
     edge_index = case.data.edge_index
     may_go = case.limits.free_edges(edge_index, case.data.x.size(0))
@@ -145,7 +145,7 @@ def worst_edges(fits: Tensor, share: float, case: Case) -> Tensor:
 
 
 def _lowest(fits: Tensor, may_go: Tensor, number: int) -> float:
-    """The so many-th lowest of some fits, of which there are few different ones: they come in steps."""
+    """The ``number``-th lowest fit of the edges that may go; fits come in steps, so few values differ."""
     counts: dict[float, int] = {}
     for some, free in zip(torch.split(fits, EDGES), torch.split(may_go, EDGES), strict=True):
         values, numbers = torch.unique(some[free], return_counts=True)

@@ -24,10 +24,10 @@ __all__ = ["Rerun"]
 
 @dataclass(frozen=True, eq=False)
 class Rerun:
-    """How a result runs the model later, for what is not computed unless somebody asks for it.
+    """How a result runs the model later, for whatever is computed only on demand.
 
-    The model belongs to the caller, who may train it further meanwhile. The digest of its weights tells, and
-    then there is an error instead of numbers that mean something else.
+    The model belongs to the caller, who may train it further in the meantime. The digest of its weights reveals that,
+    and the result is an error instead of misleading numbers.
 
     Args:
         model: The caller's model.
@@ -82,7 +82,7 @@ class Rerun:
     def pair_scores(self, model: nn.Module, z: Tensor, pairs: Tensor) -> Tensor:
         """How the model scores pairs of nodes: by its own ``decode``, or by the dot product of their embeddings.
 
-        PyG's ``InnerProductDecoder`` is that dot product in a sigmoid, of which large ones all become 1.
+        PyG's ``InnerProductDecoder`` applies a sigmoid to that dot product, which rounds all large ones to 1.
         """
         check_edges(pairs, z.size(0), "edge_label_index")
         pairs = pairs.to(z.device)

@@ -18,27 +18,29 @@ from graphmend.results.proposal import Proposal
 
 __all__ = ["Reweight", "pair_ratios"]
 
-EDGES = 10.0  # of the training graph's kind that each class is given besides its own, so that few edges say little
+EDGES = (
+    10.0  # with the training graph's frequencies, which each class gets in addition, so that a few edges mean little
+)
 NEGLIGIBLE = 1e-4  # a weight this near 1 is 1
 
 
 @dataclass(frozen=True)
 class Reweight(Adapter):
-    r"""Give edges weights that undo a shift of the frequencies with which classes are connected.
+    r"""Give edges weights that undo a shift in how often classes are connected.
 
     The message from node :math:`j` to node :math:`i`, of the predicted classes :math:`a` and :math:`b`, gets the weight
 
     .. math:: w_{ij} = \frac{P_S(a \mid b)}{P_T(a \mid b)}, \qquad
               P_T(a \mid b) = \frac{\sum_{j \to i} p_{ja}\, p_{ib}}{\sum_{j \to i} p_{ib}}
 
-    clipped to :math:`[1/m, m]`: how often a neighbour of a node of class :math:`b` had class :math:`a` on the training
-    graph, from the source card, over how often it has on this one, both counted with calibrated soft predictions. This
-    is PairAlign's weight (Liu et al., ICML 2024, https://arxiv.org/abs/2403.01092) as a patch of the graph. Classes
-    with few edges are left nearly alone. Self-loops and frozen edges keep their weight.
+    clipped to :math:`[1/m, m]`. It is the frequency of class :math:`a` among the neighbours of class :math:`b` on the
+    training graph, from the source card, divided by that on this graph; both are counted with calibrated soft
+    predictions. This is PairAlign's weight (Liu et al., ICML 2024, https://arxiv.org/abs/2403.01092) as a patch of the
+    graph. Classes with few edges are left nearly alone. Self-loops and frozen edges keep their weight.
 
-    The weights are in ``result.data.edge_weight``, times those that the graph had. A model whose forward takes no
-    ``edge_weight`` does not see them by itself: use ``result.logits``, or call it through a
-    :class:`~graphmend.FrozenGNN`, ``frozen(data.x, data.edge_index, data.edge_weight)``.
+    The weights, multiplied by those that the graph had, are in ``result.data.edge_weight``. A model whose forward takes
+    no ``edge_weight`` does not see them: use ``result.logits``, or call it through a :class:`~graphmend.FrozenGNN`,
+    ``frozen(data.x, data.edge_index, data.edge_weight)``.
 
     Args:
         largest: The largest weight :math:`m`; the smallest is its inverse.
@@ -90,7 +92,8 @@ class Reweight(Adapter):
 
 
 def pair_ratios(source: Tensor, counts: Tensor) -> Tensor:
-    r""":math:`P_S(a \mid b) / P_T(a \mid b)`, where :math:`P_T` counts ten edges of the source's kind besides its own.
+    r""":math:`P_S(a \mid b) / P_T(a \mid b)`, where :math:`P_T` counts ten further edges with the frequencies of the
+    source.
 
     It is 1 for a class :math:`b` that no edge of the source leads to.
 

@@ -17,8 +17,8 @@ __all__ = ["LabelSelection"]
 class LabelSelection:
     """The iterate, and then the discrete graph, with the best accuracy on labelled nodes; the first among equals.
 
-    The released code of GTrans chooses so under abnormal features and under attack; the paper takes the last iterate
-    and the discrete graph with the lowest loss.
+    The released code of GTrans chooses this way under abnormal features and under attack; the paper takes the last
+    iterate and the discrete graph with the lowest loss.
 
     Args:
         case: What the adapter works on.

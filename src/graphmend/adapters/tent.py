@@ -22,7 +22,7 @@ STATISTICS = {"running": "those of training", "batch": "those of the test graph"
 
 @dataclass(frozen=True)
 class Tent(Adapter):
-    r"""Make the predictions more certain by batch normalisation's scale and shift alone.
+    r"""Make predictions more confident by adapting only the scale and shift of batch normalisation.
 
     Tent (Wang et al., ICLR 2021, https://openreview.net/forum?id=uXl3bZLkr3c) takes Adam steps on the scale
     :math:`\gamma` and the shift :math:`\beta` of every batch normalisation down the mean entropy of the predictions,
@@ -37,7 +37,8 @@ class Tent(Adapter):
             ``"batch"`` by those of the test graph, as the original Tent does, and so does the returned model.
         lr: Learning rate of Adam.
         steps: How many steps.
-        nodes: The entropy is that of the first so many nodes, 1000 in the released GTrans code; ``None`` for all.
+        nodes: How many nodes, the first ones, the entropy is averaged over: 1000 in the released GTrans code; ``None``
+            for all.
 
     Example:
         >>> from graphmend import Tent
@@ -64,7 +65,7 @@ class Tent(Adapter):
         read_fields(self)
 
     def propose(self, case: Case) -> Proposal:
-        """Descend along scale and shift."""
+        """Take gradient steps on scale and shift."""
         norms = [module for module in case.model.modules() if isinstance(module, _BatchNorm)]
         moving = [p for norm in norms for p in (norm.weight, norm.bias) if isinstance(p, nn.Parameter)]
         require(

@@ -1,9 +1,9 @@
 r"""How well the two ends of each edge fit together, compared with the edges of the training graph.
 
-Three views of an edge, each a cosine: of the ends in the coordinates :math:`XW` of the model's first layer, of their
-features, and of their neighbourhoods without each other. Each counts as its percentile among the training graph's
-edges; the *fit* of an edge is the sum of the three. Edges that somebody inserted between nodes of different kinds fit
-badly in all three, true edges seldom in more than one.
+Three views of an edge, each a cosine: of its ends in the coordinates :math:`XW` of the model's first layer, of their
+features, and of their neighbourhoods without each other. Each is turned into its percentile among the training graph's
+edges; the *fit* of an edge is the sum of the three. Edges inserted between nodes of different kinds fit badly in all
+three views, true edges seldom in more than one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphmend.scratch import large_empty, row_ranges
 __all__ = ["EdgeEnds", "edge_views", "fit", "fits_well", "grid_of", "neighbourhood_features", "pair_counts", "pairs_of"]
 
 POINTS = 65  # of the grid of quantiles that a card keeps
-STEPS = 2**16  # of a cosine between 0 and 1: equal ones are equal in every type and on every device
+STEPS = 2**16  # of a cosine between 0 and 1, so that equal ones are equal in every type and on every device
 
 
 @torch.no_grad()
@@ -39,13 +39,13 @@ def edge_views(x: Tensor, hidden: Tensor, edge_index: Tensor, at: Tensor | None 
         x: The features.
         hidden: The features in the coordinates of the first layer.
         edge_index: The edges.
-        at: Positions of the edges to look at; all of them when ``None``.
+        at: Positions of the edges to look at; ``None`` stands for all of them.
     """
     return EdgeEnds(x, hidden, edge_index).all_views(at)
 
 
 class EdgeEnds:
-    """What the views of edges compare, for each node.
+    """The properties of nodes that the views of edges compare.
 
     Args:
         x: The features.
@@ -61,7 +61,7 @@ class EdgeEnds:
         self.step = _size(max(x.size(1), hidden.size(1)), x.device)
 
     def views(self, source: Tensor, target: Tensor, back: Tensor) -> Tensor:
-        """The views of some edges; ``back`` is 1 for those that are there in the other direction as well."""
+        """The views of some edges; ``back`` is 1 for those that exist in the other direction as well."""
         rows = (self.x, self.hidden, self.narrow, self.around)
         ends = [part.index_select(0, end) for part in rows for end in (source, target)]
         x_source, x_target, u_source, u_target, source_alone, target_alone, at_source, at_target = ends
@@ -78,7 +78,7 @@ class EdgeEnds:
         return self._views_of(self.edge_index) if once is None else self._views_of(once.pairs)[:, once.place]
 
     def all_fits(self, grid: Tensor) -> Tensor:
-        """The fits of all edges; edges that are there in both directions are looked at in one of them alone."""
+        """The fits of all edges; edges that exist in both directions are computed only once."""
         once = _once(self.edge_index, self.x.size(0))
         if once is None:
             return fit(self._views_of(self.edge_index), grid)
@@ -94,7 +94,7 @@ class EdgeEnds:
 
         Args:
             grid: The quantiles that they are compared with.
-            only_once: Whether edges that are there in both directions are looked at in one of them alone.
+            only_once: Whether edges that exist in both directions are computed only once.
         """
         is_symmetric, start = Adjacency.of(self.edge_index, self.x.size(0)).is_symmetric, 0
         for source, target in _blocks(self.edge_index, self.step):
@@ -233,5 +233,5 @@ def _blocks(edge_index: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _size(width: int, device: torch.device) -> int:
-    """Edges at a time: what is gathered for them stays in the cache of a CPU core."""
+    """How many edges at a time: few enough for their data to stay in the cache of a CPU core."""
     return max(1, (CACHED_NUMBERS if device.type == "cpu" else BLOCK) // max(1, width))

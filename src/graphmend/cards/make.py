@@ -42,8 +42,8 @@ __all__ = ["card", "column_range"]
 
 HALVES = 20  # random halves of the nodes, for the noise level
 TEMPERATURES = (-1.0, 1.0, 61)  # exponents of ten: lowest, highest, number; 1 is one of them
-MANY_EDGES = 200_000  # are enough for quantiles of all
-MARGIN = 0.1  # of a column's range, by which a value may lie outside
+MANY_EDGES = 200_000  # enough for the quantiles of all of them
+MARGIN = 0.1  # of a column's range, by which a value may exceed it
 
 
 def card(
@@ -57,7 +57,8 @@ def card(
 ) -> SourceCard:
     """A source card for a trained model: what its training graph looks like, seen from the model.
 
-    Keep it beside the model. With it, :func:`graphmend.mend` can tell a graph that has shifted from one that has not.
+    Keep it beside the model. With it, :func:`graphmend.mend` can distinguish a graph that has shifted from one that has
+    not.
 
     Args:
         model: The trained model; it is left as it was.
@@ -67,8 +68,8 @@ def card(
         embedding: Name of the module whose output is Z, see :class:`~graphmend.FrozenGNN`.
         seed: Seed of the random halves.
         output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
-        task: What the model's rows are, ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, where the
-            labels ``y`` of the graph do not tell. The card keeps it, so that no later graph needs it.
+        task: What the model's rows are, ``"classes"``, ``"labels"``, ``"numbers"`` or ``"embedding"``, if the labels
+            ``y`` of the graph do not say. The card keeps it, so that it need not be given again.
 
     Example:
         >>> import torch
@@ -178,19 +179,21 @@ def _card(
     for half in _halves(order, held_out, seed, _members(graphs) if task.per_graph else None):
         halves.add(half)
         size = size or half.numel()
-    alike = [] if task.per_graph else graphs  # graphs that are predicted differ, and halves of them show by how much
+    alike = (
+        [] if task.per_graph else graphs
+    )  # graphs differ from one another, and random halves of them show by how much
     z_moments = moments(z)
     z_kinds = find_prototypes(z, order, held_out, seed, z_moments)
     temperature = _temperature(logits, graphs) if task.has_node_classes else 1.0
     if task.has_node_classes:
         probability = probabilities(logits, temperature, first.dtype)
-    else:  # the kinds of nodes stand in for their classes
+    else:  # kinds of nodes take the place of classes
         kinds = nearest_centroid(z, z_kinds.centres, z_moments)
         probability = one_hot(kinds, z_kinds.centres.size(0), first)
     classes = probability.argmax(1)
     counts = one_hot(classes, probability.size(1), z)
     sizes = counts.sum(0).unsqueeze(1)
-    centroids = z_kinds.centres.clone()  # a file takes no two tensors that are one
+    centroids = z_kinds.centres.clone()  # the file format refuses two names for one tensor
     if task.has_node_classes:
         blocks = zip(in_blocks(z, counts.size(1)), in_blocks(counts, z.size(1)), strict=True)
         sums = torch.stack([count.t() @ in_units(block, z_moments) for block, count in blocks]).sum(0)
@@ -264,7 +267,7 @@ def _column_means(graphs: list[Data]) -> Tensor:
 
 
 def _some_edges(data: Data, keys: Tensor) -> Tensor | None:
-    """Positions of enough edges for their quantiles, where there are many; the same edges in every order."""
+    """Positions of enough edges for their quantiles, if there are many; the same edges in any order."""
     if data.edge_index.size(1) <= MANY_EDGES:
         return None
     return edges_up_to(data, keys, lowest_of(data, keys, MANY_EDGES)[0][-1])
@@ -286,7 +289,7 @@ def column_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mask(data: Data, name: str) -> Tensor | None:
-    """A mask of the nodes; the first one, where there are several as columns; of the graphs, that of their nodes."""
+    """A mask of the nodes, the first if there are several columns; a mask of graphs is expanded to their nodes."""
     mask, batch = data.get(name), data.get("batch")
     if mask is None:
         return None
@@ -298,13 +301,13 @@ def _mask(data: Data, name: str) -> Tensor | None:
 
 
 def _held_out(data: Data) -> Tensor:
-    """The nodes that the model was not trained on; none where nothing says which these are."""
+    """The nodes that the model was not trained on; none if nothing says which they are."""
     mask = _mask(data, "train_mask")
     return torch.zeros(data.x.size(0), dtype=torch.bool, device=data.x.device) if mask is None else ~mask
 
 
 def _members(graphs: list[Data]) -> Tensor:
-    """The number of each node's graph, where a graph is made of several."""
+    """The number of each node's graph, if a graph is a batch of several."""
     numbers, start = [], 0
     for data in graphs:
         batch = data.get("batch")
@@ -317,8 +320,8 @@ def _members(graphs: list[Data]) -> Tensor:
 def _halves(order: Tensor, held_out: Tensor, seed: int, graph: Tensor | None = None) -> Iterator[Tensor]:
     """Random halves of the nodes that the model was not trained on, or of all nodes where there are none.
 
-    Where graphs are predicted, they are halves of the graphs with all of their nodes, which are more alike than those
-    of different graphs.
+    If graphs are predicted, whole graphs are drawn, because nodes of one graph are more alike than those of different
+    graphs.
 
     Args:
         order: The nodes in an order that does not depend on their numbering.
@@ -347,7 +350,7 @@ def _halves(order: Tensor, held_out: Tensor, seed: int, graph: Tensor | None = N
 def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: Groups, size: int) -> float:
     """The largest distance of the moments of random halves from those of all.
 
-    With several training graphs, at least that of one of them from the others.
+    With several training graphs, at least the distance of any one of them from the others.
     """
     means, deviations = (part.to(rows.dtype) for part in RowSums.of(rows, halves).moments())
     noise = max(whole.distance(Moments(*half)) for half in zip(means, deviations, strict=True))
@@ -357,7 +360,7 @@ def _noise(rows: Tensor, whole: Moments, graphs: list[Data], halves: Groups, siz
 def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float, nodes: int) -> float:
     """The largest distance of one of several training graphs from the others, beyond what chance makes of it.
 
-    The model was trained to live with such distances, so one of that size is no reason to change a later graph.
+    The model has learned to live with such distances, so one of that size is no reason to change a later graph.
 
     Args:
         first: The first layer of all graphs.
@@ -371,15 +374,17 @@ def _difference(first: Tensor, whole: Moments, graphs: list[Data], noise: float,
     parts = torch.split(first, [data.x.size(0) for data in graphs])
     largest = 0.0
     for part in parts:
-        others = 1 - len(part) / len(first)  # all graphs without this one are farther from it than all with it
+        others = 1 - len(part) / len(
+            first
+        )  # the graphs without this one are farther from it than all graphs including it
         distance, chance = whole.distance(moments(part)) / others, noise * math.sqrt(nodes / len(part))
         largest = max(largest, math.sqrt(max(0.0, distance**2 - chance**2)))
     return largest
 
 
 def _labels(y: Tensor, mask: Tensor, classes: int) -> Tensor | None:
-    """One label per node, from a column of labels or from one-hot rows; ``None`` where nodes have several labels."""
-    y = y.double() if y.is_floating_point() else y.long()  # few operations take all types of numbers
+    """One label per node, from a column of labels or from one-hot rows; ``None`` if nodes have several labels."""
+    y = y.double() if y.is_floating_point() else y.long()  # because few operations accept all types of numbers
     if y.size(1) == 1:
         return y[:, 0]
     rows = y[mask]

@@ -13,7 +13,7 @@ from graphmend.errors import require
 
 __all__ = ["Moments", "moments"]
 
-_FLOOR = 0.05  # of the mean standard deviation: the least that a column counts with
+_FLOOR = 0.05  # times the mean standard deviation: the least that is taken for a column's own
 _TINY = 1e-12  # the least mean standard deviation
 
 
@@ -25,7 +25,7 @@ class Moments(NamedTuple):
 
     @property
     def unit(self) -> Tensor:
-        """Standard deviations that are safe to divide by, for columns that hardly vary as well."""
+        """Standard deviations that are safe to divide by, even for columns that hardly vary."""
         return torch.maximum(self.std, _FLOOR * self.std.mean().clamp(min=_TINY))
 
     def squared_distance(self, other: Moments) -> Tensor:

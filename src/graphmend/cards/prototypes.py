@@ -1,4 +1,4 @@
-r"""Prototypes: the kinds of nodes that a model has seen, by which another mix of them is told from a fault.
+r"""Prototypes: the kinds of nodes that a model has seen, which distinguish another mix of nodes from a fault.
 
 The training graph's rows of a representation, in units of its mean and spread, are grouped around :data:`NUMBER`
 centres. On another graph every node belongs to the nearest of them. With :math:`m` the mean of its standardised rows
@@ -7,9 +7,10 @@ and :math:`c` the mean of the centres under the shares found there,
 .. math:: u = \lVert m - c \rVert / \lVert m \rVert
 
 is the part of the shift that is *unexplained*: 0 if another mix of known kinds of nodes explains all of it, 1 if none
-does. Fewer than :data:`FEWEST_CENTRES` centres, of a training graph with few nodes, cannot tell another mix from a
-fault; then nothing counts as unexplained. A node is *outside* if it is farther from every centre than 95 % of the
-training graph's held-out nodes are, or of all its nodes where fewer than :data:`FEWEST_HELD_OUT` are held out.
+does. If the training graph has so few nodes that there are fewer than :data:`FEWEST_CENTRES` centres, they cannot
+distinguish another mix from a fault, and nothing counts as unexplained. A node is *outside* if it is farther from every
+centre than 95 % of the training graph's held-out nodes are, or of all its nodes if fewer than :data:`FEWEST_HELD_OUT`
+are held out.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ __all__ = ["Mix", "Prototypes", "find_prototypes", "in_units"]
 
 NUMBER = 64
 ROUNDS = 20
-STEPS = 2.0**12  # of a standard deviation: rows that differ by rounding alone are equal, and so are their groups
+STEPS = 2.0**12  # of a standard deviation, so that rows that differ only by rounding are in the same group
 USUAL = 5  # rows around a centre, at least, where there are few rows
 FEWEST = 3  # rows around a centre
-MOST_ROWS = 4000  # that they are found from
+MOST_ROWS = 4000  # from which they are found
 HELD_OUT = 0.95  # of the held-out nodes are within reach
-FEWEST_HELD_OUT = 20  # nodes, from which the reach can be told; one node would set it alone
-FEWEST_CENTRES = 8  # from which a mix of them can be told
+FEWEST_HELD_OUT = 20  # nodes from which the reach can be estimated; a single node would set it alone
+FEWEST_CENTRES = 8  # enough to recognise a mix
 _TINY = 1e-12
 
 
@@ -68,11 +69,11 @@ class Prototypes:
 
     @torch.no_grad()
     def mix(self, rows: Tensor, unit: Moments | None = None) -> Mix:
-        """How they make up the rows of a representation.
+        """How these kinds make up the rows of a representation.
 
         Args:
             rows: The rows.
-            unit: The card's mean and spread; without them, the rows are in units of these already.
+            unit: The card's mean and spread; ``None`` if the rows are already in these units.
         """
         distance, nearest = _nearest(rows, self.centres, unit)
         outside = float((distance > self.reach).double().mean())
@@ -103,12 +104,12 @@ def find_prototypes(
     rows = in_units(standard[order[:MOST_ROWS]], unit).double().mul(STEPS).round().div(STEPS).cpu().numpy()
     generator = np.random.default_rng(seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a group that stays empty is no reason to worry anybody
+        warnings.simplefilter("ignore")  # an empty group need not worry anybody
         found, group = kmeans2(
             rows, min(NUMBER, max(1, len(rows) // USUAL)), iter=ROUNDS, minit="points", seed=generator
         )
     sizes = np.bincount(group, minlength=len(found))
-    found = found[sizes >= min(FEWEST, sizes.max())]  # the centre of a single row would be that row
+    found = found[sizes >= min(FEWEST, sizes.max())]  # the centre of a single row would reveal that row
     # half precision is enough and keeps cards of wide models small
     centres = torch.from_numpy(found).clamp(-6e4, 6e4).half().to(standard)
     distance, _ = _nearest(standard, centres, unit, held_out if int(held_out.sum()) >= FEWEST_HELD_OUT else None)

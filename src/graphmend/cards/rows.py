@@ -1,4 +1,4 @@
-"""What a feature row looks like from outside: its size, how full it is, its largest entry, entries out of range."""
+"""Simple statistics of a feature row: its size, its density, its largest entry, entries out of range."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ ROW_STATISTICS = ("log norm", "log density", "log maximum", "share outside the r
 
 BLOCK = 4_000_000  # numbers at a time, so that no copy as large as the features is made
 PROJECTED = 64  # columns that wide features are projected to
-DEVIATIONS = 4.0  # standard deviations from the usual, from which a row can be set apart from all others
-GAP = 2.0  # the ratio of the far end of a gap and its near end
-STRAGGLERS = 0.05  # of the rows beyond a gap, that may lie in it
+DEVIATIONS = 4.0  # standard deviations from the usual row, from which on a row can be set apart
+GAP = 2.0  # the far end of a gap, divided by its near end
+STRAGGLERS = 0.05  # times the rows beyond a gap: as many may lie within it
 MIDDLE_HALF = 0.6745  # standard deviations on either side of the mean, within which half of all normal numbers are
 _TINY = 1e-12
 EMPTY_ROW = math.log(_TINY)  # the log norm of a row without any entry
 
 
 def in_blocks(x: Tensor, made: int = 1) -> list[Tensor]:
-    """The rows of ``x``, some at a time: what is made of them stays in the cache of a CPU core.
+    """The rows of ``x``, some at a time, few enough for a CPU core to keep them in its cache.
 
     Args:
         x: The rows.
-        made: How many numbers are made of each row, if that is more than it has.
+        made: How many numbers are computed for each row, if that is more than it has.
     """
     numbers = CACHED_NUMBERS if x.device.type == "cpu" else BLOCK
     return list(torch.split(x, max(1, numbers // max(1, x.size(1), made))))
@@ -56,7 +56,7 @@ def widened(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def row_statistics(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
-    """The :data:`ROW_STATISTICS` of each row, ``(rows, 4)``; nothing is outside where no range is given.
+    """The :data:`ROW_STATISTICS` of each row, ``(rows, 4)``; without a range, nothing is outside.
 
     Args:
         x: The features.
@@ -86,7 +86,7 @@ def projected(x: Tensor) -> Tensor:
 
 
 def one_hot(numbers: Tensor, width: int, like: Tensor) -> Tensor:
-    """A row for each number, 1 at its place and else 0."""
+    """One-hot rows of whole numbers."""
     return large_empty((numbers.numel(), width), like).zero_().scatter_(1, numbers.unsqueeze(1), 1.0)
 
 
@@ -128,7 +128,7 @@ def usual(values: Tensor, least: float) -> tuple[Tensor, Tensor]:
 def set_apart(distance: Tensor) -> Tensor:
     """The rows, as a mask, that a wide and nearly empty gap sets apart from all others.
 
-    Rows of another kind are a population of their own; the tail of a distribution is none, however long. The gap
+    Broken rows are a population of their own; the tail of a distribution is not, however long. The gap
     reaches from some distance to :data:`GAP` times that, ends at :data:`DEVIATIONS` or later, and holds at most
     :data:`STRAGGLERS` as many rows as lie beyond it.
 

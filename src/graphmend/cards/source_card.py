@@ -1,4 +1,4 @@
-"""The source card: a few numbers about the training graph that say what a model is used to."""
+"""The source card: a few kilobytes about the training graph that describe what a model is used to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RANGES = {
     **{"edge_middle": (-MOST, MOST), "temperature": (TINY, MOST)},
     **dict.fromkeys(("nodes", "noise_nodes"), (1.0, 2.0**62)),
 }
-"""The numbers that a card may hold; what is larger could not be computed with."""
+"""The range of each number on a card; larger ones could not be computed with."""
 
 SHARES = ("prior", "pairs", "soft_pairs")
 ROUNDING = 0.01  # of shares in half precision
@@ -92,9 +92,9 @@ class SourceCard:
         z_tail: Modules that the embedding is sent through afterwards.
         embedding: Name of the module whose output is the embedding, if one was named.
         output: Which part of what the model returns has the scores, if it returns several.
-        task: What the model's rows are. Where nodes have no predicted classes, the kinds of nodes in the embedding
-            stand in for them in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
-        moves: Of numbers, by how much each has to move to count as changed.
+        task: What the model's rows are. If nodes have no predicted classes, the kinds of nodes in the embedding take
+            their place in ``centroids``, ``prior``, ``pairs`` and ``soft_pairs``.
+        moves: For numbers, by how much each has to move to count as changed.
 
     Example:
         >>> import graphmend
@@ -180,7 +180,7 @@ class SourceCard:
         return Moments(self.rows_mean, self.rows_std)
 
     def first_mix(self, first: Tensor) -> Mix:
-        """How the kinds of nodes that the model has seen make up a graph, from its first layer there."""
+        """How the kinds of nodes that the model knows make up a graph, according to its first layer there."""
         return Prototypes(self.first_centres, self.first_reach).mix(first, self.first)
 
     def z_mix(self, z: Tensor) -> Mix:
@@ -207,7 +207,7 @@ class SourceCard:
         return per_node / max(self.edges_per_node, 1e-12)
 
     def noise_for(self, nodes: int) -> float:
-        """How far the moments of a graph of so many nodes may be from the card's by chance."""
+        """How far the moments of a graph with this number of nodes may be from the card's by chance."""
         return self.noise * self._growth(nodes)
 
     def rows_noise_for(self, nodes: int) -> float:
@@ -254,7 +254,7 @@ class SourceCard:
         )
 
     def _missing_in(self, model: nn.Module) -> list[str]:
-        """What the first layer and the embedding come from and the model has not."""
+        """The modules that the first layer and the embedding come from and that the model does not have."""
         calls = [self.first_layer, *self.z_tail, *([] if self.z_layer is None else [self.z_layer])]
         names = [Call.of(call).name for call in calls] + ([] if self.first_norm is None else [self.first_norm])
         modules = dict(model.named_modules())
@@ -263,7 +263,7 @@ class SourceCard:
         return missing if has_embed else [*missing, "an embed method"]
 
     def summary(self) -> str:
-        """What the card holds, one line each."""
+        """What is on the card, in a few lines."""
         size = sum(tensor.numel() for tensor in self.parts()[0].values())
         kinds = self.prior.numel()
         told = (
@@ -382,7 +382,7 @@ class SourceCard:
         return made
 
     def _inconsistent(self) -> list[str]:
-        """The names of parts that no card has: of another type, or of a shape that does not fit the others."""
+        """The names of invalid parts: of a wrong type, or of a shape that does not fit the others."""
         types = {
             "Tensor": (Tensor,),
             "float": (int, float),

@@ -1,8 +1,8 @@
-r"""Sums over rows that can be put together from parts: of shards, of blocks, by any process, in any order.
+r"""Sums over rows that can be merged: from shards or blocks, by any process, in any order.
 
-Of every group of rows, a random half for example, the number :math:`n_g`, the sums :math:`\sum (x - c)` and
+For every group of rows, for example a random half, they hold the number :math:`n_g`, the sums :math:`\sum (x - c)` and
 :math:`\sum (x - c)^2` around a fixed row :math:`c` near the mean, in double precision. Two such sums are added number
-by number, so the order of the parts changes nothing but the last digits.
+by number, so the order of the parts affects only the last digits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Groups", "RowSums"]
 
 
 class Groups:
-    """Groups of rows, up to 32, as one bit of a number for each row: less memory than a list of each group's rows.
+    """Up to 32 groups of rows, each as one bit of an integer per row, which takes less memory than lists of rows.
 
     Args:
         rows: How many rows there are.

@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
-The files of the commands hold what their help says and import neither torch nor anything that does: a command imports
-what it works with when it is called, so that help and completion are quick.
+The files of the commands contain their help texts and import neither torch nor anything that does: a command imports
+what it needs when it is called, so that help and completion are quick.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def main() -> None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         _end("interrupted", 130)
-    except BrokenPipeError:  # the reader of the output has closed it
+    except BrokenPipeError:  # whoever reads the output has closed it
         _end(None, 1)
     except OSError as error:
         _end(f"cannot write to standard output: {error.strerror}; free some space", 2)
 
 
 def _end(message: str | None, code: int) -> None:
-    """Leave without another attempt to write what standard output did not take."""
+    """Exit without trying again to write what standard output did not accept."""
     if message is not None and sys.stderr is not None:
         sys.stderr.write(f"error: {message}\n")
     if code != 130:

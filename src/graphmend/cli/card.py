@@ -62,9 +62,9 @@ def card(
 ) -> None:
     """Make a source card: what the training graph looks like to a model, in a few kilobytes.
 
-    With the card, 'graphmend mend' can tell a graph that has shifted, or was tampered with, from one that is as it
-    should be. The card holds means, ranges and quantiles but no row of the training graph, so it can be kept and
-    passed on with the model. 'graphmend train' makes one on its own, and 'graphmend mend' finds it beside the model.
+    With the card, 'graphmend mend' can distinguish a graph that has shifted or was tampered with from one that is fine.
+    The card holds means, ranges and quantiles but no row of the training graph, so it can be kept and passed on with
+    the model. 'graphmend train' makes one by itself, and 'graphmend mend' finds it beside the model.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Source cards as files: where they lie, which one goes with a model, and what they hold."""
+"""Source cards as files: where they are, which one belongs to a model, and what they hold."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Card:
 
 
 def card_beside(checkpoint: Path) -> Path:
-    """Where the card of a checkpoint lies: ``gcn.card.safetensors`` beside ``gcn.safetensors``."""
+    """Where the card of a checkpoint is: ``gcn.card.safetensors`` beside ``gcn.safetensors``."""
     return checkpoint.parent / f"{checkpoint.stem}{SUFFIX}"
 
 
@@ -69,12 +69,12 @@ def card_of_graphs(
 
 
 def find_card(checkpoint: Path | None, given: Path | None, forbidden: bool) -> Card:
-    """The card that was asked for, or the one beside the checkpoint, unless there shall be none.
+    """The card that was asked for, or the one beside the checkpoint, unless none is wanted.
 
     Args:
         checkpoint: The checkpoint or the weights of the model.
         given: A card file that was asked for.
-        forbidden: Whether there shall be none.
+        forbidden: Whether none is wanted.
     """
     require(given is None or not forbidden, f"--no-card and --card {given} contradict each other; leave one out")
     if given is not None:

@@ -113,14 +113,17 @@ P = ParamSpec("P")
 def reported(command: Callable[P, None]) -> Callable[P, None]:
     """Turn a problem into one sentence on standard error.
 
-    The exit code is 2 for a problem that the user can remedy, 1 for one that nobody expected, and 130 for Ctrl-C.
+    The exit code is 2 for a problem that the user can fix, 1 for an unexpected one, and 130 for Ctrl-C.
     """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):  # the reader of the output has closed it: no problem of the command
+        except (
+            typer.Exit,
+            BrokenPipeError,
+        ):  # whoever reads the output has closed it, which is not the command's problem
             raise
         except GraphMendError as error:
             _fail(str(error), 2)
@@ -178,18 +181,25 @@ def workers_of(jobs: int | None, ray: str | None, device: str) -> Workers:
 
 
 def check_no_clash(targets: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise if a file to be written is one of the inputs, or one that is written anyway.
+    """Raise if a file to be written is one of the inputs, or is written more than once.
 
     Args:
         targets: All files that one call will write.
         inputs: All files that it reads.
     """
-    taken = {os.path.realpath(path): f"overwrite {path}, which is read" for path in inputs}
+    read = {os.path.realpath(path): f"overwrite {path}, which is read" for path in inputs}
+    folders = {str(folder): problem for path, problem in read.items() for folder in Path(path).parents}
+    taken = dict(read)
     for target in targets:
         place = os.path.realpath(target)  # Path.resolve raises for a loop of links
-        problem = taken.get(place)
+        problem = taken.get(place) or folders.get(place)  # a folder is replaced with all that is in it
         require(problem is None, f"the result {target} would {problem}; rename a file or choose another --out")
         taken[place] = "be written twice in this call"
+
+
+def name_of(graph: Path) -> str:
+    """What results about a graph are called: the name of its folder, or that of its file without the ending."""
+    return os.path.basename(os.path.abspath(graph)) if graph.is_dir() else graph.stem  # noqa: PTH100, PTH119
 
 
 Task = Annotated[
@@ -202,5 +212,5 @@ Task = Annotated[
 
 
 def part_of_output(text: str | None) -> str | int | None:
-    """What ``--output`` says: a position where it is a whole number, else a name."""
+    """The value of ``--output``: a position if it is a whole number, otherwise a name."""
     return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,4}", text) else text

@@ -1,4 +1,4 @@
-"""What is printed, on standard output and in the log: every text as it is, whatever terminal there is."""
+"""Printing, on standard output and in the log: every text appears as it is, on any terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PlainConsole", "has_terminal", "log_to_stderr", "plain_table", "plai
 
 
 ASCII = {ord("→"): "->", ord("±"): "+-"}
-"""What takes the place of our own signs where a terminal does not know them."""
+"""Replacements for our own signs on terminals that do not know them."""
 
 
 class PlainConsole(Console):
@@ -28,7 +28,7 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As every text of a line or a table is rendered."""
+        """How every text of a line or a table is rendered."""
         text = text if self.encoding.startswith("utf") else text.translate(ASCII)
         return super().render_str(printable(text, keep="\n"), **options)
 

@@ -27,7 +27,7 @@ from graphmend.cli.console import PlainConsole
 def explain(
     node: Annotated[int, typer.Argument(help="Number of the node, from 0.", callback=number(0), metavar="NODE")],
     graph: Annotated[Path, typer.Option(help="The graph as it was before mending.", metavar="FILE")],
-    patch: Annotated[Path, typer.Option(help="NAME.patch.safetensors, written by 'graphmend mend'.", metavar="FILE")],
+    patch: Annotated[Path, typer.Option(help="The patch, written by 'graphmend mend'.", metavar="FILE")],
     model: Model = None,
     factory: Factory = None,
     weights: Weights = None,
@@ -39,7 +39,8 @@ def explain(
     json_: JsonFlag = False,
     device: Device = "cpu",
 ) -> None:
-    """Why did the prediction of a node change? Each part of the change is taken back alone, and the model runs again.
+    """Say why the prediction of a node changed: each part of the change is taken back by itself, and the model runs
+    again.
 
     Example:
 

@@ -52,7 +52,8 @@ def explanation(
     device: str,
 ) -> Explanation:
     """Why the prediction of a node changed with a patch."""
-    check_file(patch_file, "give the NAME.patch.safetensors that 'graphmend mend' wrote")
+    if not patch_file.is_dir():
+        check_file(patch_file, "give the patch that 'graphmend mend' wrote")
     require(not is_hetero_file(graph), f"{graph} has several types of nodes; explain takes plain graphs")
     where = device_of(device)
     patch, original = Patch.load(patch_file), read_graph(graph)

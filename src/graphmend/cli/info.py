@@ -16,14 +16,15 @@ from graphmend.cli.console import PlainConsole, log_to_stderr
 @reported
 def info(
     path: Annotated[
-        Path | None, typer.Argument(help="A graph, a checkpoint, a source card or a patch.", metavar="FILE")
+        Path | None,
+        typer.Argument(help="A graph, a checkpoint, a source card or a patch; a file or a folder.", metavar="FILE"),
     ] = None,
     json_: JsonFlag = False,
     seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:
-    """Say what a file holds, or, without one, the versions and the device of this installation.
+    """Say what a file or a folder holds, or, without one, the versions and the device of this installation.
 
     Example:
 

@@ -24,6 +24,7 @@ from graphmend.graph.stores import edge_name, node_count
 from graphmend.hetero import HeteroCard, read_any_patch
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
+from graphmend.results.patch_file import NOTE as PATCH_NOTE
 from graphmend.shards.folder import read_graph
 
 ENTRIES = 50  # of a header that are shown
@@ -39,8 +40,11 @@ def installation(device: str) -> dict[str, Any]:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What a file holds, read and checked as it would be for use; texts from it are safe to print."""
-    facts = _tensor_file(path) if path.suffix.lower() == ".safetensors" else _graph(path)
+    """What a file or a folder holds, checked as if it were to be used; texts from it are safe to print."""
+    if path.is_dir():
+        facts = _patch(path) if (path / PATCH_NOTE).is_file() else _graph(path)
+    else:
+        facts = _tensor_file(path) if path.suffix.lower() == ".safetensors" else _graph(path)
     return {name: _safe(value) for name, value in facts.items()}
 
 
@@ -65,13 +69,17 @@ def _tensor_file(path: Path) -> dict[str, Any]:
         return {"kind": "source card", **card_facts(SourceCard.load(path))}
     if form.startswith("graphmend-hetero-card"):
         return {"kind": "heterogeneous source card", **HeteroCard.load(path).facts()}
+    return _patch(path)
+
+
+def _patch(path: Path) -> dict[str, Any]:
     patch = read_any_patch(path)
     kind = "patch" if isinstance(patch, Patch) else "heterogeneous patch"
     return {"kind": kind, "before": patch.before, "summary": patch.summary()}
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The texts and numbers of an object in JSON; empty if it is none."""
+    """The texts and numbers of a JSON object; empty if the text is not one."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

@@ -33,7 +33,7 @@ def list_(
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """List what there is by name: in a sentence what it does, and what it needs.
+    """List everything that has a name: what it does, in one sentence, and what it needs.
 
     Example:
 

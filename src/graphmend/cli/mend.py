@@ -40,7 +40,11 @@ _LIMITS = "What may change"
 def mend(
     graph: Annotated[
         list[Path],
-        _option(None, "Graph to mend, .npz (x, edge_index, ...) or a saved PyG Data; may be repeated.", metavar="FILE"),
+        _option(
+            None,
+            "Graph to mend, .npz (x, edge_index, ...), a saved PyG Data or a graph folder; may be repeated.",
+            metavar="FILE",
+        ),
     ],
     out: Annotated[
         Path | None, _option(None, "Folder for the results; needed unless --verdict-only is given.", metavar="FOLDER")
@@ -145,8 +149,8 @@ def mend(
 ) -> None:
     """Mend graphs for a trained model, where there is something to mend; labels are not needed.
 
-    The gate compares each graph with what the model saw in training, as the source card has it, and says what it did
-    and why; a graph that is as it should be is left alone. --verdict-only shows all evidence and writes nothing.
+    The gate compares each graph with what the model saw in training, which is on the source card, and says what it did
+    and why; a graph that is fine is left alone. --verdict-only shows all evidence and writes nothing.
 
     Example:
 
@@ -157,7 +161,8 @@ def mend(
 
     For each graph NAME these files are written: NAME.npz (the mended graph), NAME.predictions.npz,
     NAME.patch.safetensors (the change; 'graphmend revert' takes it back, 'graphmend explain' says what it did to a
-    node) and NAME.json (the verdict and all settings).
+    node) and NAME.json (the verdict and all settings). For a graph folder, the mended graph and the patch are folders,
+    too: NAME and NAME.patch.
     Graphs that were already mended with the same settings and the same card are skipped. If a graph has labels y and a
     test_mask, the scores on those nodes before and after are reported.
     """

@@ -22,7 +22,7 @@ def adapter_with(name: str, values: dict[str, Any], arrays: dict[str, Tensor]) -
     Args:
         name: The adapter.
         values: The values of all its settings.
-        arrays: What the arrays hold that some of them name; without them, the adapter is for no graph.
+        arrays: The contents of arrays that some settings name; without them, the adapter is not yet for any graph.
     """
     given = {
         setting.name: arrays.get(setting.name) if setting.kind == "array" else values[setting.name]

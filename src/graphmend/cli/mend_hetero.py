@@ -53,7 +53,7 @@ def mend_hetero_files(request: Request, net: nn.Module, adapter: Adapter, device
 
 
 def _check_options(request: Request) -> None:
-    """Raise if something was asked for that heterogeneous graphs are not served with."""
+    """Raise if something was asked for that does not work with heterogeneous graphs."""
     of_types = ("frozen_nodes", "frozen_columns", "frozen_edges", "binary", "non_negative")
     used = [f"--{name.replace('_', '-')}" for name in of_types if request.limits[name]]
     used += ["--labels"] * (request.labels is not None) + ["--questions"] * bool(request.questions)

@@ -1,4 +1,4 @@
-"""What a person gives beside the graph: masks in its file, limits, and labels, in the file or in a CSV; all checked."""
+"""What comes with a graph: masks in its file, limits, and labels in the file or in a CSV; all checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphmend.results.adaptation import Adaptation
 
 MASKS = ("frozen_nodes", "frozen_columns", "frozen_edges")
 HEADER = ["node", "label"]
-DIGITS = 18  # of the largest number, so that it is one for torch, too
+DIGITS = 18  # digits at most, so that the number also fits into a tensor
 
 
 def limits_of(data: Data, options: dict[str, Any], path: Path) -> Limits:

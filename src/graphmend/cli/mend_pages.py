@@ -8,7 +8,8 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from graphmend.cli.mend_scores import Tested
+from graphmend.cli.common import name_of
+from graphmend.cli.mend_scores import Scored
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.report.facts import Facts
 from graphmend.results.report.gather import facts_of
@@ -34,7 +35,7 @@ def check_pages(out: Path, graphs: int) -> list[Path]:
     return [out / INDEX] if graphs > 1 else []
 
 
-def facts_for(path: Path, result: Adaptation, data: Data, tested: Tested | None) -> Facts:
+def facts_for(path: Path, result: Adaptation, data: Data, tested: Scored | None) -> Facts:
     """What the page of a graph says; with scores where the graph has labels and a mask of what is tested."""
     if tested is None:
         return facts_of(result, title=path.name)
@@ -62,4 +63,4 @@ def _row(path: Path, report: dict[str, Any]) -> Row:
         decision, sentence = APPLIED if changed else LEFT_ALONE, report["reason"] or ""
     else:
         decision, sentence = verdict["decision"], verdict["sentence"]
-    return Row(path.name, decision, sentence, f"{path.stem}.html", tuple(numbers.items()))
+    return Row(path.name, decision, sentence, f"{name_of(path)}.html", tuple(numbers.items()))

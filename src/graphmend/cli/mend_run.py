@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from contextlib import chdir, closing, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from graphmend.cli.card_files import Card, card_beside, card_of_graphs, find_car
 from graphmend.cli.common import GATE, check_no_clash, workers_of
 from graphmend.cli.console import PlainConsole, has_terminal, show_log
 from graphmend.cli.mend_adapter import adapter_with
+from graphmend.cli.mend_files import ResultFiles, stored_report, write_results
 from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
     Answers,
@@ -32,15 +33,14 @@ from graphmend.cli.mend_inputs import (
     mask_in,
     settle,
 )
-from graphmend.cli.mend_pages import Facts, check_pages, facts_for, write_index_of, write_page_of
-from graphmend.cli.mend_scores import Tested, scores_of, tested
+from graphmend.cli.mend_pages import check_pages, facts_for, write_index_of
+from graphmend.cli.mend_scores import Scored, scored, scores_of
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.cli.settings import LOSS, settings, values_for
 from graphmend.errors import GraphMendError, require
-from graphmend.files.digest import is_sealed, model_digest, sealed, unchanged
-from graphmend.files.files import check_folder, check_target, digest, read_json, write_arrays, write_text
-from graphmend.files.graph_files import save_graph
+from graphmend.files.digest import model_digest, unchanged
+from graphmend.files.files import check_folder, check_target, digest
 from graphmend.files.hetero_graphs import is_hetero_file
 from graphmend.files.provenance import provenance
 from graphmend.graph.checks import first_entry, is_finite
@@ -48,7 +48,6 @@ from graphmend.graph.edits import edge_attributes
 from graphmend.graph.limits import Limits
 from graphmend.graph.mapped import MappedGraph
 from graphmend.progress import track
-from graphmend.results.adaptation import Adaptation
 from graphmend.results.fingerprint import fingerprint, fingerprint_of
 from graphmend.shards.folder import read_graph
 from graphmend.version import __version__
@@ -60,13 +59,11 @@ from graphmend.workers.shard_tasks import on_cluster
 Report = dict[str, Any]
 
 TEST = "test_mask"
-PARTS = (".npz", ".predictions.npz", ".patch.safetensors", ".json")
-"""The ends of the files that a mended graph leaves, in the order in which they are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for; ``out`` is ``None`` if nothing shall be written, ``given`` has settings of the adapter."""
+    """What was asked for; ``out`` is ``None`` if nothing is to be written, ``given`` has settings of the adapter."""
 
     graphs: list[Path]
     out: Path | None
@@ -109,11 +106,12 @@ class Job:
         original: The graph as it is in the file.
         data: The graph as the model takes it.
         limits: What must not change.
-        record: What must be the same for the work to be the same, beside the graph's fingerprint.
-        report: The report of the very same work, if that was done before.
+        record: What, besides the graph's fingerprint, must agree for finished work to be valid.
+        files: Where its results are written, unless nothing is to be written.
+        report: The report of the same work, if it was done before.
         arrays: The arrays of the graph file that settings of the adapter name.
         tested: What is scored.
-        before: Their scores as the graph is.
+        before: Its scores on the unmended graph.
     """
 
     path: Path
@@ -121,9 +119,10 @@ class Job:
     data: Data
     limits: Limits
     record: dict[str, Any]
+    files: ResultFiles | None
     report: Report | None = None
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    tested: Tested | None = None
+    tested: Scored | None = None
     before: dict[str, float] | None = None
 
     @cached_property
@@ -140,8 +139,8 @@ class ModelFiles:
         model: A checkpoint, or ``None``.
         factory: The function that builds it otherwise.
         weights: Its weights.
-        folder: The current folder, in which the function is looked for first.
-        digest: A digest of the model, so that one that was read before is not taken for another.
+        folder: The current folder, which is searched for the function first.
+        digest: A digest of the model, so that a model that was read before is not mistaken for another.
     """
 
     model: Path | None
@@ -166,8 +165,8 @@ class Mending:
         pages: Whether a page about each graph is written.
         questions: How many nodes to ask about at most.
         answers: Known labels, by node.
-        labels: The file that they are from.
-        log_level: What of the log is shown, also by another process.
+        labels: The file that they come from.
+        log_level: Which log messages are shown, in other processes, too.
     """
 
     net: nn.Module | None
@@ -198,9 +197,10 @@ class Mending:
         facts = facts_for(job.path, result, job.data, job.tested) if self.pages else None  # in the model's own type
         if (job.data.x.dtype, job.data.x.device) != (job.original.x.dtype, job.original.x.device):
             result = result.rebase(job.original, cast=job.data, before=vars(job).get("fingerprint"))
-        if folder is None:
+        if folder is None or job.files is None:
             return job.path, {"graph": job.path.name, **result.summary(), **more}
-        return job.path, _written(job, result, {**more, "provenance": provenance(self.device)}, folder, facts)
+        more["provenance"] = provenance(self.device)
+        return job.path, write_results(job, result, more, job.files.into(folder), facts)
 
 
 def _without_model(fields: dict[str, Any]) -> Mending:
@@ -212,33 +212,6 @@ def _without_model(fields: dict[str, Any]) -> Mending:
 def _read_once(files: ModelFiles, device: torch.device) -> nn.Module:
     with nullcontext() if files.factory is None else chdir(files.folder):
         return load_any_model(files.model, factory=files.factory, weights=files.weights).to(device)
-
-
-def _written(job: Job, result: Adaptation, more: dict[str, Any], out: Path, facts: Facts | None) -> dict[str, Any]:
-    """The report of a mended graph; graph, predictions, patch and page are written first, the report last."""
-    *parts, report_file = results_of(job.path, out, facts is not None)
-    graph, predicted, patch, *pages = parts
-    save_graph(graph, result.data)
-    arrays = {"logits": result.logits.cpu().numpy()}
-    if result.task.predicts:
-        arrays["prediction"] = result.predictions.cpu().numpy()
-    write_arrays(predicted, arrays)
-    result.patch.save(patch)
-    for page in pages:
-        write_page_of(page, facts)
-    report = {
-        "fingerprint": result.patch.before,
-        **job.record,
-        **result.summary(),
-        "history": [asdict(step) for step in result.history],
-        "candidates": [asdict(candidate) for candidate in result.candidates],
-        **more,
-    }
-    if job.tested is not None:
-        report["test"] = {"before": job.before, **job.tested.scores_if_possible(result.logits, job.data)}
-    report = sealed(report, parts)
-    write_text(report_file, json.dumps(report, indent=2) + "\n")
-    return report
 
 
 def run_mend(request: Request) -> None:
@@ -315,7 +288,7 @@ def _run(
     apart = [job for job in left if cluster is None or not isinstance(job.data, MappedGraph)]
     reports = _mended(mending, apart, workers, request.out, progress=shown and len(left) > 1 and has_terminal())
     for job in left:
-        if job.path not in reports:  # a graph folder, which is work for all of them
+        if job.path not in reports:  # a graph folder is work for all of them together
             with on_cluster(job.data, cluster, shown) as graph:
                 _, reports[job.path] = mending(replace(job, data=graph), request.out)
         job.report = reports[job.path]
@@ -341,12 +314,6 @@ def _mended(
                 raise GraphMendError(message)
             path, reports[path] = result
     return reports
-
-
-def results_of(graph: Path, out: Path, pages: bool = False) -> list[Path]:
-    """The files that mending a graph writes into a folder, in the order of :data:`PARTS`, a page before the last."""
-    *parts, report = [out / f"{graph.stem}{part}" for part in PARTS]
-    return [*parts, *([out / f"{graph.stem}.html"] if pages else []), report]
 
 
 def _digest_of(net: nn.Module, factory: str | None) -> str:
@@ -379,13 +346,15 @@ def _check_request(request: Request) -> None:
         raise GraphMendError("there is no place for the results; give --out, or --verdict-only to write nothing")
     beside = None if request.checkpoint is None else card_beside(request.checkpoint)
     read = [request.model, request.weights, request.card, beside, request.labels, *request.graphs, *request.sources]
-    targets = [target for path in request.graphs for target in results_of(path, request.out, request.report)]
-    if request.report:
-        targets += check_pages(request.out, len(request.graphs))
-    check_no_clash(targets, [path for path in read if path is not None])
+    results = [ResultFiles.of(path, request.out, request.report) for path in request.graphs]
+    targets = [target for files in results for target in (*files.parts, files.report)]
+    pages = check_pages(request.out, len(request.graphs)) if request.report else []
+    check_no_clash([*targets, *pages], [path for path in read if path is not None])
     check_folder(request.out)
-    for target in targets:
-        check_target(target)
+    for files in results:
+        files.check()
+    for page in pages:
+        check_target(page)
 
 
 def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
@@ -409,15 +378,20 @@ def _card(request: Request, net: nn.Module, device: torch.device) -> Card:
 
 def _job(path: Path, request: Request, net: nn.Module, card: Card, same: dict[str, Any]) -> Job:
     """A graph that fits the model, the card and the limits."""
-    original = read_graph(path)
+    files = None if request.out is None else ResultFiles.of(path, request.out, request.report)
+    # machines of a cluster need not see the folder of the results, so nothing is kept there
+    original = read_graph(path, keep=files.kept if files is not None and request.ray is None else None)
     _check_missing(original.x, request.adapter, path)
     data = for_model(original, net, device_of(request.device))
     card.check(net, data)
     graph = {"x", "edge_index", *edge_attributes(original)}  # which the fingerprint of the graph covers
     others = {name: value for name, value in original.to_dict().items() if torch.is_tensor(value) and name not in graph}
     record = {"graph": path.name, "arrays": fingerprint(others), **same}
-    job = Job(path, original, data, limits_of(original, request.limits, path), record)
-    job.report = None if request.out is None else _done(job, results_of(path, request.out, request.report))
+    job = Job(path, original, data, limits_of(original, request.limits, path), record, files)
+    if files is not None:
+        job.report = stored_report(job, files)
+        if job.report is not None:
+            files.remove_kept()
     return job
 
 
@@ -450,7 +424,7 @@ def _check_labels(
     label_mask: str | None,
     answers: Answers | None,
 ) -> None:
-    """Read all labels that will be used or scored, and raise unless they are such as the model predicts."""
+    """Read all labels that will be used or scored, and raise unless the model predicts such labels."""
     data, path = job.data, job.path
     has_test = request.out is not None and data.get("y") is not None and data.get(TEST) is not None
     if label_mask is None and not has_test and answers is None:
@@ -463,21 +437,9 @@ def _check_labels(
     if label_mask is not None:
         scores_of(logits, data, job.arrays["label_mask"], label_mask, path)
     if has_test:
-        job.tested, job.before = tested(task, logits, data, TEST, path)
+        job.tested, job.before = scored(task, logits, data, TEST, path)
     if answers is not None and request.labels is not None:
         check_answers(answers, task, logits, request.labels)
-
-
-def _done(job: Job, results: list[Path]) -> Report | None:
-    """The stored report of the very same work, if it and all that belongs to it is there as it was written."""
-    *parts, report_file = results
-    try:
-        stored = read_json(report_file)
-    except GraphMendError:
-        return None
-    expected = json.loads(json.dumps(job.record))
-    same = isinstance(stored, dict) and all(stored.get(key) == value for key, value in expected.items())
-    return stored if same and stored.get("fingerprint") == job.fingerprint and is_sealed(stored, parts) else None
 
 
 def _print(request: Request, reports: list[dict[str, Any]], card: Card) -> None:

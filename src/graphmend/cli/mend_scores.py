@@ -17,7 +17,7 @@ from graphmend.outputs import Task, number_of_columns, read_labels, read_mask
 from graphmend.results.measures import measures, read_truth
 from graphmend.results.scores import scores
 
-__all__ = ["Tested", "scores_of", "tested"]
+__all__ = ["Scored", "scored", "scores_of"]
 
 
 def scores_of(logits: Tensor, data: Data, mask: Tensor, name: str, path: Path) -> dict[str, float]:
@@ -28,11 +28,11 @@ def scores_of(logits: Tensor, data: Data, mask: Tensor, name: str, path: Path) -
         raise GraphMendError(f"{path}: {name}: {error}") from error
 
 
-def tested(
+def scored(
     task: Task, logits: Tensor, data: Data, name: str, path: Path
-) -> tuple[Tested | None, dict[str, float] | None]:
-    """What of a graph is scored, and its scores as it is; arguments as in :meth:`Tested.of`."""
-    found = Tested.of(task, logits, data, name, path)
+) -> tuple[Scored | None, dict[str, float] | None]:
+    """What of a graph is scored, and its scores as it is; arguments as in :meth:`Scored.of`."""
+    found = Scored.of(task, logits, data, name, path)
     if found is None:
         return None, None
     try:
@@ -42,7 +42,7 @@ def tested(
 
 
 @dataclass(frozen=True)
-class Tested:
+class Scored:
     """What is scored where a graph has labels and a mask: classes of nodes, or the measures of another task.
 
     Args:
@@ -56,7 +56,7 @@ class Tested:
     truth: Tensor | None = None
 
     @classmethod
-    def of(cls, task: Task, logits: Tensor, data: Data, name: str, path: Path) -> Tested | None:
+    def of(cls, task: Task, logits: Tensor, data: Data, name: str, path: Path) -> Scored | None:
         """That of a graph with labels ``y`` and a mask of this name; none for an embedding."""
         if task.kind == "embedding":
             return None

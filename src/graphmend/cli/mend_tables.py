@@ -13,7 +13,7 @@ Report = dict[str, Any]
 
 
 def print_reports(console: PlainConsole, reports: list[Report], card: str, out: str, has_verdicts: bool) -> None:
-    """What became of each graph: a table, and below it what was done and why."""
+    """The outcome for each graph: a table, and below it what was done and why."""
     title = f"Results in {out}"
     console.print(_verdict_table(reports, title, card) if has_verdicts else _step_table(reports, title))
     console.print()
@@ -22,7 +22,7 @@ def print_reports(console: PlainConsole, reports: list[Report], card: str, out: 
 
 
 def print_verdicts(console: PlainConsole, reports: list[Report], card: str, quiet: bool) -> None:
-    """What would be done to each graph and on what evidence; the sentences alone if ``quiet``."""
+    """What would be done to each graph and on what evidence; only the sentences if ``quiet``."""
     if not quiet:
         console.print(_verdict_table(reports, "Verdict; nothing is written", card))
         console.print()
@@ -35,7 +35,7 @@ def print_verdicts(console: PlainConsole, reports: list[Report], card: str, quie
 
 
 def _verdict(report: Report) -> dict[str, Any]:
-    """The verdict, or what takes its place if the gate could not come to one."""
+    """The verdict, or a substitute if the gate reached none."""
     if report["verdict"] is not None:
         return dict(report["verdict"])
     return Verdict(LEFT_ALONE, (), "none", f"left alone: {report['reason']}").summary()
@@ -67,7 +67,7 @@ def _say(console: PlainConsole, report: Report, with_next_step: bool = True) -> 
 
 
 def _done(report: Report) -> str:
-    """How much was changed; a verdict says itself how many missing values were filled."""
+    """How much was changed; the number of filled values is part of the verdict."""
     counts = {
         "missing values filled": 0 if report["verdict"] else report["missing_values_filled"],
         "feature rows changed": report["feature_rows_changed"],

@@ -1,4 +1,4 @@
-"""Models for the commands, the device that they compute on, and graphs as they take them."""
+"""Models for the commands, the device to compute on, and graphs in the form that models take."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from graphmend.errors import require
 
 @reported
 def pack(
-    out: Annotated[Path, typer.Option(help="Folder to make; it must not be there yet.", metavar="FOLDER")],
+    out: Annotated[Path, typer.Option(help="Folder to create; it must not exist yet.", metavar="FOLDER")],
     graph: Annotated[
         Path | None,
         typer.Argument(help="A graph, .npz or a saved PyG Data, or a folder in OGB's layout.", metavar="GRAPH"),
@@ -29,7 +29,7 @@ def pack(
         typer.Option(help="Table of edges, Parquet or CSV, or a folder of them; may be repeated.", metavar="FILE"),
     ] = None,
     both_directions: Annotated[
-        bool, typer.Option("--both-directions", help="Each edge is listed once and shall be there in both directions.")
+        bool, typer.Option("--both-directions", help="Add the other direction of each edge, if edges are listed once.")
     ] = False,
     memory: Annotated[
         float, typer.Option(help="GiB that sorting may take.", callback=number(0.05, 1e6), metavar="NUMBER")
@@ -40,9 +40,9 @@ def pack(
 ) -> None:
     """Pack a graph into a folder that need not fit into memory; 'card', 'mend' and 'info' take such folders.
 
-    If it is interrupted, the same command goes on with the part it was in. Tables of nodes have a column for each
-    feature, or one of lists, and may have 'id' (numbers or texts), 'y' and masks ('train_mask'). Tables of edges have
-    'source' and 'target', and may have 'edge_weight'.
+    If it is interrupted, the same command continues with the part it was working on. Tables of nodes have a column for
+    each feature, or one of lists, and may have 'id' (numbers or texts), 'y' and masks ('train_mask'). Tables of edges
+    have 'source' and 'target', and may have 'edge_weight'.
 
     Example:
 

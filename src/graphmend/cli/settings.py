@@ -1,8 +1,8 @@
 """The settings of all adapters as options of the command line, read from the adapters' own fields.
 
-Name, type and default of a field and its entry in the docstring make an option, so an adapter in the registry has
-its options without a further line. Adapters import torch, which takes seconds: until they are imported, as for help and
-completion, their source is read instead.
+An option is made from the name, type and default of a field and from its entry in the docstring, so an adapter in the
+registry has its options without a further line. Adapters import torch, which takes seconds: until they are imported, as
+for help and completion, their source is read instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
         name: Its name.
         kind: Its type: ``int``, ``float``, ``bool``, ``str``, ``number`` (a count or a fraction), ``numbers``, or
             ``array`` (the name of an array in the graph file).
-        default: Its value if none is given, as far as it can be written down.
+        default: Its value if none is given, if it can be written as text.
         text: What it is for.
     """
 
@@ -50,7 +50,7 @@ LOSS = (
     Setting("label_mask", "array", None, "Mask in the graph file whose labels may be used, such as train_mask."),
     Setting("surrogate_weight", "float", 0.01, "Weight of the surrogate beside known labels."),
 )
-"""What an adapter with a surrogate loss has in place of that field."""
+"""The options that an adapter with a surrogate loss has instead of that field."""
 
 KINDS = {"int": "int", "float": "float", "bool": "bool", "str": "str", "float | int": "number", "Tensor": "array"}
 KINDS |= {"Sequence[float]": "numbers"}
@@ -68,7 +68,7 @@ def settings() -> dict[str, tuple[Setting, ...]]:
 
 
 def values_for(adapter: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of every setting of an adapter; one that was given and does not apply is an error.
+    """The value of every setting of an adapter; a given one that does not apply is an error.
 
     Args:
         adapter: Its name.
@@ -128,7 +128,7 @@ class WithSettings:
 
 
 def _options(taken: set[str]) -> Iterable[inspect.Parameter]:
-    """One option for each name, whichever adapters have it; settings of the same adapters stand together."""
+    """One option for each name, whichever adapters have it; settings of the same adapters are listed together."""
     owners: dict[str, dict[str, Setting]] = {}
     for adapter, those in settings().items():
         for setting in those:

@@ -26,11 +26,11 @@ from graphmend.cli.console import log_to_stderr
 
 @reported
 def watch(
-    folder: Annotated[Path, typer.Argument(help="Folder that graphs come into.", metavar="FOLDER")],
+    folder: Annotated[Path, typer.Argument(help="Folder in which graphs arrive.", metavar="FOLDER")],
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for what is remembered and written: state.json, log.jsonl, page.html, and mended graphs.",
+            help="Folder for everything that is written: state.json, log.jsonl, page.html, and mended graphs.",
             metavar="FOLDER",
         ),
     ],
@@ -51,17 +51,17 @@ def watch(
     rate: Annotated[
         float,
         typer.Option(
-            help="False-alarm rate: the probability that a stream which never changes ever raises an alarm, at most.",
+            help="False-alarm rate: the largest probability that a stream which never changes ever raises an alarm.",
             callback=number(1e-9, 0.5),
             metavar="NUMBER",
         ),
     ] = 0.01,
-    once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take the graphs that are there, then exit.")] = False,
     every: Annotated[
-        float, typer.Option(help="Seconds between two looks into the folder.", callback=number(0.1), metavar="NUMBER")
+        float, typer.Option(help="Seconds between two checks of the folder.", callback=number(0.1), metavar="NUMBER")
     ] = 10.0,
     mend: Annotated[
-        bool, typer.Option("--mend", help="Mend each graph, and write it into --out; else they are only looked at.")
+        bool, typer.Option("--mend", help="Mend each graph and write it into --out; by default it is only examined.")
     ] = False,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Write metrics.prom for Prometheus, too; needs graphmend[monitor].")
@@ -79,11 +79,11 @@ def watch(
     quiet: Quiet = False,
     verbose: Verbose = 0,
 ) -> None:
-    """Watch a folder: look at every new graph, and raise an alarm when the stream is no longer what it was.
+    """Watch a folder: examine every new graph, and raise an alarm when the stream is no longer what it was.
 
-    Each new .npz or .pt is taken once, in the order of names. The first 30 graphs, or those given by --reference, say
-    what is usual. The alarm says since when and of what kind. An interrupted watch goes on where it was; a file that
-    is no good costs nothing but an entry in the log.
+    Each new .npz or .pt is taken once, in order of name. The first 30 graphs, or those given by --reference, define
+    what is usual. The alarm says since when and of what kind. An interrupted watch continues where it was; a damaged
+    file only leads to an entry in the log.
 
     Example:
 

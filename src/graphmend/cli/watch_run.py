@@ -74,7 +74,7 @@ def run_watch(asked: Watching) -> None:
     ) as monitor:
         if asked.restart or asked.forget:
             monitor.restart(forget=asked.forget)
-        _write(asked, monitor)  # what is missing shows before there is work to lose
+        _write(asked, monitor)  # missing packages show before there is work to lose
         if monitor.state.graphs == monitor.state.decisions[LEARNED]:
             for path in asked.references[monitor.state.graphs :]:
                 _show(asked, monitor.learn(for_model(load_graph(path), net, where), path.name))

@@ -12,7 +12,7 @@ __all__ = ["apply", "inverse_permutation", "needed_gradients", "permuted"]
 
 
 class _NoContext:
-    """Stands in for the context of a function that is never differentiated."""
+    """Takes the place of the context of a function that is never differentiated."""
 
     needs_input_grad = (False,) * 16
 
@@ -35,16 +35,16 @@ def apply(function: Any, *args: Any) -> Any:
 
 
 def needed_gradients(ctx: Any) -> list[bool]:
-    """For which inputs the present backward pass needs a gradient.
+    """The inputs for which the current backward pass needs a gradient.
 
-    ``ctx.needs_input_grad`` also names inputs that could have one although ``autograd.grad`` asks for others only.
+    ``ctx.needs_input_grad`` also names inputs that could have one even if ``autograd.grad`` only asks for others.
     """
     nodes = (node for node, _ in ctx.next_functions if node is not None)
     return [needs and _will_run(next(nodes)) for needs in ctx.needs_input_grad]
 
 
 def _will_run(node: Any) -> bool:
-    is_leaf = hasattr(node, "variable")  # the engine does not tell for leaves
+    is_leaf = hasattr(node, "variable")  # autograd does not say for leaves
     return is_leaf or torch._C._will_engine_execute_node(node)
 
 

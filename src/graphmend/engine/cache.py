@@ -1,7 +1,7 @@
-"""What stays the same while a model is frozen is computed once.
+"""Computing once whatever stays the same while a model is frozen.
 
 Inside :func:`caching` only this package and the surrogate touch weights and graph, so a result may be kept as long as
-the tensors it was made from live and their version counters stand still. Outside, nothing is kept, because
+the tensors that it was made from exist and their version counters do not change. Outside, nothing is kept, because
 ``tensor.data`` can be written to without anyone noticing. A result that carries a gradient lives no longer than one
 loss: it is kept inside :func:`sharing_gradients` only.
 """
@@ -70,7 +70,7 @@ def cached(name: Any, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> 
 
     Args:
         name: What is computed; hashable.
-        tensors: All tensors that go into it. The result must not refer to them, or it is kept to the end.
+        tensors: All tensors that it depends on. The result must not refer to them, or it is kept to the end.
         compute: Computes it.
     """
     store = _CONSTANTS.get()

@@ -1,4 +1,4 @@
-"""How far the columns of the features spread: the unit in which features take their steps."""
+"""The spread of the feature columns, which is the unit of feature steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def column_deviations(x: Tensor) -> Tensor:
 
     .. math:: s_j^2 = \frac1N \sum_i c_{ij}^2 - \bar c_j^2
 
-    in double precision. A mean that is large beside the deviation costs no digits: the first row itself, with
+    in double precision. A mean that is large compared with the deviation costs no digits: the first row itself, with
     :math:`c = 0`, makes :math:`s_j^2 \ge \bar c_j^2 / N`, so the relative error is at most about N times that of a
     single operation, :math:`10^{-16}`. Squares of single-precision numbers neither overflow nor vanish. A constant
     column has exactly 0, and so has every column where there is only one row.

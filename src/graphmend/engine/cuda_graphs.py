@@ -1,8 +1,8 @@
-"""Steps that are recorded once and then replayed, for GPUs that wait longer for Python than they compute.
+"""Steps that are recorded once and then replayed, for GPUs that would spend more time waiting for Python.
 
 A recorded function reads the same tensors anew at every replay, draws new random numbers and writes its results into
 the same places. Whether a function can be recorded depends on what the user's model and loss do inside: one that reads
-a number from the device on its way cannot be. So it is tried; if it fails, the function is simply called.
+a number from the device cannot be recorded. So it is tried; if recording fails, the function is simply called.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _side_stream(device: int) -> torch.cuda.Stream:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Freeing an old recording while another one is made would end both."""
+    """Freeing an old recording while another one is being made would end both."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -61,11 +61,11 @@ def _capture(tape: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], T]) -
 
 
 def _abandon(tape: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream) -> None:
-    """End a recording that failed and release its memory. Errors on the way say less than the one that led here."""
+    """End a recording that failed and release its memory. Errors on the way matter less than the one that led here."""
     with torch.cuda.stream(stream):  # the function may have left another one
         with suppress(RuntimeError), warnings.catch_warnings(action="ignore"):  # if it is empty
             if torch.cuda.is_current_stream_capturing():
-                tape.capture_end()  # raises if the recording is invalid, but ends it all the same
+                tape.capture_end()  # raises if the recording is invalid, but ends it in any case
         with suppress(RuntimeError):
             tape.reset()
     # Until torch 2.11, an error of capture_end comes before the allocator is told of the end; it would then refuse to
@@ -88,7 +88,7 @@ class _Pool:
 
 _POOLS: weakref.WeakKeyDictionary[nn.Module, dict[int, _Pool]] = weakref.WeakKeyDictionary()
 _WARM: weakref.WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = weakref.WeakKeyDictionary()
-"""What has run before: its kernels are compiled, its libraries set up."""
+"""The things that have run before, whose kernels are compiled and libraries set up."""
 _RECORDING = threading.Lock()  # held by one recorder at a time: they share a stream and memory
 
 
@@ -98,7 +98,7 @@ class Recorder:
     Args:
         model: Memory of its recordings is kept as long as it lives, for its next graph.
         generators: Where the functions draw random numbers from, besides the default generator.
-        kernels: Tells apart what needs other kernels: the model, the sizes of the graph.
+        kernels: A key that differs if other kernels are needed: the model, the sizes of the graph.
     """
 
     def __init__(self, model: nn.Module, generators: list[torch.Generator], kernels: tuple[Any, ...]) -> None:
@@ -138,7 +138,7 @@ class Recorder:
         return bool(self._tapes)
 
     def give_up(self, reason: str) -> None:
-        """Call functions from now on, and say why."""
+        """From now on call functions instead of recording them, and log why."""
         _LOG.debug("steps are not recorded: %s", reason)
         self.failure = reason
         self.forget()

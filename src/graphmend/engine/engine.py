@@ -2,9 +2,9 @@
 
 An algorithm says what it wants (:meth:`Engine.descend`, :meth:`Engine.loss`, :meth:`Engine.predict`); the engine knows
 how to get it quickly. It looks at what a model and a loss can do, never at what they are: sharing the products of the
-features is tried on a few nodes and compared with the plain way (:mod:`graphmend.engine.trials`), recording is tried
-when the first steps are taken and the first replay is compared with a plain call, and both findings are kept for the
-next graph of the same model. With ``mode="eager"`` all of it is off.
+features is tried on a few nodes and compared with plain computation (:mod:`graphmend.engine.trials`), recording is
+tried when the first steps are taken and the first replay is compared with a plain call, and both findings are kept for
+the next graph of the same model. With ``mode="eager"`` all of it is off.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Variables(Protocol):
 
     @property
     def p(self) -> Tensor | None:
-        """The edge variables, a leaf, or ``None`` where edges stay."""
+        """The edge variables, a leaf, or ``None`` if edges stay."""
         ...
 
     def presence(self, flips: Tensor | None = None) -> Tensor | None:
@@ -73,8 +73,8 @@ class Engine:
         generator: Source of the views.
         seed: Seed of the views under which discrete graphs are compared.
         abilities: What is known about model and loss.
-        kernels: Tells apart what needs other GPU kernels.
-        mode: ``"auto"``, or ``"eager"`` for the plain way.
+        kernels: A key that differs if other GPU kernels are needed.
+        mode: ``"auto"``, or ``"eager"`` for plain computation.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Engine:
     def _loss(self, presence: Tensor | None = None) -> _Loss:
         """The loss of the relaxed graph, or of one with other edge weights."""
         if self._maps is not None:
-            if self.is_recording or self._are_maps_recorded:  # recorded products belong to their recording alone
+            if self.is_recording or self._are_maps_recorded:  # recorded products belong only to their recording
                 self._maps, self._are_maps_recorded = LinearMaps(self.graph.x), self.is_recording
             self._maps.begin_loss()
         presence = self.graph.presence() if presence is None else presence
@@ -304,7 +304,7 @@ class Engine:
         return result
 
     def _recorded_loss(self) -> _Loss:
-        """The loss; the first one that is replayed for a model is compared with the plain one."""
+        """The loss; the first one that is replayed for a model is compared with a plain call."""
         is_new = self.is_recording and not self.abilities.is_recording_verified
         generators = [self.generator, torch.cuda.default_generators[self.graph.x.get_device()]] if is_new else []
         before = [generator.get_state() for generator in generators]
@@ -326,7 +326,7 @@ class Engine:
         self._was_recorded = False
         self._recorder.give_up(f"a replayed loss differs from a plain one by {difference:.1e}")
         self.abilities.why_not_recorded = self._recorder.failure
-        del loss, plain  # they belong to the stream of the recording, of which the next loss must know nothing
+        del loss, plain  # they belong to the stream of the recording, which the next loss must not depend on
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
         return self._loss()

@@ -10,7 +10,7 @@ than any score of an edge that does. With :math:`D_i = \langle \partial y_i, y_i
           \partial w_e = \frac{\alpha_e}{w_e} (\langle \partial y_i, h_j \rangle - D_i), \qquad
           \partial h_j = \sum_{e = (j \to i)} \alpha_e\, \partial y_i + \alpha_j\, \partial y_j
 
-On a GPU the attention is not kept for them, it is computed again.
+On a GPU the attention is not kept for the gradients but computed again.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _FusedAttend(torch.autograd.Function):
 def _bound(
     a: Adjacency, score: Tensor, weight: Tensor, own: Tensor, source: Tensor, target: Tensor, slope: float
 ) -> Tensor:
-    """No less than any score of a node's edges: that of the highest source of all, where they are close together."""
+    """An upper bound for the scores of a node's edges: the highest source of all, if scores are close together."""
     if not source.is_cuda and 0.0 <= slope <= 1.0:
         low, high = torch.aminmax(source)
         if float(high - low) <= 16.0:

@@ -16,9 +16,9 @@ positive weight. With :math:`D_i = \langle \partial y_i, y_i \rangle` and the sl
           \partial l_j = a \sum_{e = (j \to i)} \partial s_e \lambda_e + a\, \partial s_j \lambda_j
                          + \sum_{e = (j \to i)} \alpha_e\, \partial y_i + \alpha_j\, \partial y_j
 
-The vectors :math:`l_j + r_i` of all edges would take ``E x heads x C`` numbers. They are made for one head and one
-block of edges at a time, which stays in the cache of a CPU, and made again for the gradients; one number per edge and
-head is kept. On a GPU nothing of an edge is kept (:mod:`graphmend.engine.triton.gatv2`).
+The vectors :math:`l_j + r_i` of all edges would take ``E x heads x C`` numbers. They are computed for one head and one
+block of edges at a time, which stays in the cache of a CPU, and again for the gradients; one number per edge and head
+is kept. On a GPU nothing is kept per edge (:mod:`graphmend.engine.triton.gatv2`).
 """
 
 from __future__ import annotations
@@ -219,8 +219,9 @@ def _scores_above_loops(a: Adjacency, table: Tensor, vector: Tensor, slope: floa
 def _exponentials_(excess: Tensor, a: Adjacency, weight: Tensor) -> Tensor:
     r"""Turns :math:`s_e - s_i` into :math:`e^{s_e - m_i}` in place, and returns :math:`e^{s_i - m_i}`.
 
-    In single precision the score of the self-loop stands in for the highest one if none is far above it: whatever is
-    subtracted from all scores of a row, the attention is the same, and the maximum takes longer than the rest.
+    In single precision the score of the self-loop is used instead of the highest one if none is far above it: the
+    attention does not depend on what is subtracted from all scores of a row, and the maximum takes longer than the
+    rest.
     """
     if excess.device.type == "cpu" and excess.dtype == torch.float32 and excess.numel() > 0 and excess.max() <= CLOSE:
         excess.exp_()

@@ -1,4 +1,4 @@
-r"""The products of the features with constant matrices, each computed once while the features stand still.
+r"""The products of the features with constant matrices, each computed once while the features do not change.
 
 Where the features require a gradient, every product is a leaf with a gradient of its own, as narrow as the product;
 :class:`RowGradient` puts them together, a block of rows at a time, so that no gradient as large as the features exists.
@@ -65,7 +65,7 @@ class _Map:
 
     @property
     def back(self) -> Tensor:
-        """Gradients for the output times this are gradients for the features."""
+        """The matrix that turns gradients for the output into gradients for the features."""
         weight = self.weights[0]
         if self.func is F.linear:
             return weight

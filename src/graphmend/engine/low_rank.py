@@ -1,6 +1,6 @@
 r"""Features with a change of low rank, :math:`X + D R`, that are written out only where their values are needed.
 
-A product with a model's weights needs the small matrices only, :math:`(X + D R) W = X W + D (R W)`, and :math:`X W` is
+A product with a model's weights needs only the small matrices, :math:`(X + D R) W = X W + D (R W)`, and :math:`X W` is
 known. Trying out many changes of the same graph then costs as much as its hidden layers, however wide the features are.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphmend.engine.linear_maps import LinearMaps
 from graphmend.engine.shared_features import SharedFeatures, as_tensor
-from graphmend.scratch import large_empty
+from graphmend.scratch import is_active, large_empty
 
 __all__ = ["Leaves", "changed_features", "leaves_of", "parts_of", "some_rows"]
 
@@ -34,13 +34,12 @@ class _LowRankMaps(LinearMaps):
         if self._whole is None:
             self._whole = self.base.x
             if self.left is not None and self.right is not None:
-                out = large_empty(tuple(self.base.x.shape), self.base.x)
-                self._whole = torch.addmm(self.base.x, self.left, self.right, out=out)
+                self._whole = _plus_product(self.base.x, self.left, self.right)
         return self._whole
 
     @x.setter
     def x(self, value: Tensor) -> None:
-        """The features of the base, which its constructor sets, are not those of the change."""
+        """Ignore the constructor of the base class, which sets the features without the change."""
 
     @property
     def like(self) -> Tensor:
@@ -57,8 +56,8 @@ class _LowRankMaps(LinearMaps):
         known = self.base.product(func, *weights)
         if self.left is None or self.right is None:
             return known
-        first = weights[0].t() if func is F.linear else weights[0]
-        return torch.addmm(known, self.left, self.right @ first, out=large_empty(tuple(known.shape), known))
+        change = self.right @ (weights[0].t() if func is F.linear else weights[0])
+        return _plus_product(known, self.left, change)
 
 
 class Leaves(_LowRankMaps):
@@ -129,6 +128,13 @@ def leaves_of(x: Tensor) -> Leaves | None:
 def some_rows(leaves: Leaves, rows: Tensor) -> SharedFeatures:
     """Some rows of features that stand for variables, for a model to run on."""
     return SharedFeatures.of(_SomeRows(leaves, rows))
+
+
+def _plus_product(base: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """``base + left @ right``; a large one on the disk where gradients, which cannot be written there, are off."""
+    if is_active() and not torch.is_grad_enabled():
+        return torch.addmm(base, left, right, out=large_empty(tuple(base.shape), base))
+    return torch.addmm(base, left, right)
 
 
 def changed_features(base: LinearMaps, left: Tensor | None = None, right: Tensor | None = None) -> SharedFeatures:

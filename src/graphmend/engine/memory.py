@@ -48,9 +48,9 @@ _HUGE_PAGE = 2 << 20
 def needed_memory(x: Tensor, num_edges: int, hidden: int) -> int:
     """Bytes that adapting a graph takes at least.
 
-    Counted are X' and Adam's two moments, three views' activations forwards and backwards, the compressed rows, and the
-    values of their entries; on block models about as much was measured. A GPU, which takes all views at once, needs a
-    third more.
+    This counts X' and Adam's two moments, the activations of three views forwards and backwards, the compressed rows,
+    and the values of their entries; on block models about as much was measured. A GPU, which takes all views at once,
+    needs a third more.
     """
     nodes, columns = x.shape
     size = x.element_size()
@@ -81,7 +81,7 @@ def available_memory(device: torch.device) -> int:
 
 
 def _host_memory() -> tuple[int, int]:
-    """Bytes this process can still have, and all there are: of the system, or of its container (cgroup v2)."""
+    """Bytes that this process can still get, and the total: of the system, or of its container (cgroup v2)."""
     memory = psutil.virtual_memory()
     available, total = int(memory.available), int(memory.total)
     try:
@@ -104,7 +104,7 @@ def _glibc() -> ctypes.CDLL | None:
 def keeping_memory(x: Tensor, num_edges: int, hidden: int) -> Iterator[None]:
     """While a graph of this size is adapted, freed memory stays with the process, if the C library is glibc."""
     libc = _glibc() if x.device.type == "cpu" else None
-    is_main = threading.current_thread() is threading.main_thread()  # other threads allocate elsewhere
+    is_main = threading.current_thread() is threading.main_thread()  # other threads have allocation arenas of their own
     if libc is None or not is_main or _KEEPING.locked():
         yield
         return
@@ -125,15 +125,16 @@ def keeping_memory(x: Tensor, num_edges: int, hidden: int) -> Iterator[None]:
 
 
 def _set_thresholds(libc: ctypes.CDLL) -> None:
-    """The values that glibc's own adjustment ends at."""
+    """The values at which glibc's own adjustment ends."""
     libc.mallopt(_MMAP_THRESHOLD, LARGE_BLOCK)
     libc.mallopt(_TRIM_THRESHOLD, 2 * LARGE_BLOCK)
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """A new contiguous tensor, in huge pages where Linux leaves that choice to programs.
+    """A new contiguous tensor, in huge pages if Linux leaves that choice to programs.
 
-    Getting the pages of a large tensor takes as long as several operations on it; huge pages are 512 times fewer.
+    Getting the pages of a large tensor takes as long as several operations on it; with huge pages there are 512 times
+    fewer.
     """
     if is_active():
         return large_empty(tuple(x.shape), x)

@@ -73,7 +73,7 @@ class _IncomingSum(torch.autograd.Function):
 
 
 class _AtEntries(torch.autograd.Function):
-    """The values of nodes at the entries of their row or column; the gradient adds up rows in a fixed order."""
+    """The values of nodes at the entries of their row or column; the gradient adds up in a fixed order."""
 
     @staticmethod
     def forward(ctx: Any, adjacency: Adjacency, values: Tensor, at_rows: bool) -> Tensor:

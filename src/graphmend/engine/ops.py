@@ -1,4 +1,4 @@
-"""The few sparse products everything else is made of, in the fastest form each device has, without gradients.
+"""The few sparse products that everything else is made of, in the fastest form for each device, without gradients.
 
 All of them work on compressed rows: entry ``k`` of row ``i`` lies in ``crow[i]:crow[i + 1]`` and has the column
 ``col[k]``. On a CPU the sparse product is FBGEMM's ``embedding_bag``, on an NVIDIA GPU a Triton kernel that also does
@@ -105,7 +105,9 @@ def _product(pattern: Pattern, values: Tensor, x: Tensor) -> Tensor:
     if x.device.type == "cpu" and x.dtype == torch.float32:
         x = x.contiguous()
         return F.embedding_bag(col, x, crow, mode="sum", per_sample_weights=values, include_last_offset=True)
-    if col.numel() > (crow.numel() - 1) * x.size(0):  # repeated edges, of which cuSPARSE takes no more than pairs
+    if col.numel() > (crow.numel() - 1) * x.size(
+        0
+    ):  # repeated edges: cuSPARSE takes no more entries than there are pairs
         return x.new_zeros((crow.numel() - 1, x.size(1))).index_add_(0, pattern.row, values.unsqueeze(-1) * x[col])
     return torch.mm(_csr(crow, col, values.contiguous(), (crow.numel() - 1, x.size(0))), x)
 

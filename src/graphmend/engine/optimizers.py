@@ -26,7 +26,7 @@ class FeatureStep:
         x: The features, changed in place.
         lr: Learning rate.
         project: Brings the features back into their limits, in place; ``None`` if there are none.
-        scale: What a step of the size 1 is in each column, such as
+        scale: The size of a unit step in each column, such as
             :func:`~graphmend.engine.columns.column_deviations`; ``None`` for 1 everywhere.
     """
 
@@ -43,7 +43,7 @@ class FeatureStep:
         self.mean, self.square = empty_like(x).zero_(), empty_like(x).zero_()
         self.steps = torch.zeros((), device=x.device)
         numbers = STEP_NUMBERS.get(x.device.type, STEP_NUMBERS["cpu"])
-        numbers = numbers if scale is None else numbers // 2  # two blocks take the room of one
+        numbers = numbers if scale is None else numbers // 2  # two blocks fit into the space of one
         self.size = min(max(1, numbers // x.size(1)), x.size(0))
         self.block = torch.empty_like(x[: self.size])
         self.change = None if scale is None else torch.empty_like(self.block)

@@ -1,7 +1,7 @@
 r"""Hops over a weighted adjacency, fused with what frozen layers do around them, and the normalisation of GCN.
 
 A hop is :math:`Y = (A_v + \mathrm{diag}(\ell)) X`. Around it, a frozen layer adds what does not come from the
-neighbours, scales and shifts (bias, batch normalisation in evaluation mode) and cuts off at zero; all of that happens
+neighbours, scales and shifts (bias, batch normalisation in evaluation mode) and cuts off at zero. All of this happens
 in place on the hop's own result, and only that result is kept for the gradient.
 """
 
@@ -92,8 +92,8 @@ class Propagation:
     def transpose(self, values: Tensor) -> Tensor:
         """The transposed values, computed once for all hops.
 
-        It is called on the way forward, because the way back may be recorded by itself, and what is computed inside
-        one recording does not exist for another.
+        It is called in the forward pass, because the backward pass may be recorded by itself, and what is computed
+        inside one recording does not exist for another.
         """
         if values.dtype not in self.transposed:
             transposed = self.adjacency.transposed(values)

@@ -1,4 +1,4 @@
-"""What the engine learns about a model and a loss, and what it reports about its work."""
+"""What the engine learns about a model and a loss, and its report about its work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Abilities", "Measured", "NoEdgeGradient", "Report", "Stopped"]
 
 
 class Stopped(Exception):
-    """The loss cannot be followed any further; the message says why.
+    """An adapter cannot go on; the message says why.
 
     Example:
         >>> import graphmend

@@ -18,7 +18,7 @@ from graphmend.engine.shared_features import SharedFeatures
 __all__ = ["scalar", "total_of", "why_features_are_not_shared", "with_clones"]
 
 _ROWS = 4096  # rows of a gradient that are compared at a time
-_TOLERANCE = 1e-3  # of the norm of a gradient; a gradient that takes another path differs by far more
+_TOLERANCE = 1e-3  # times the norm of a gradient; a gradient along another path differs by far more
 
 
 def why_features_are_not_shared(model: Backbone, surrogate: Surrogate, data: Data, seed: int) -> str | None:
@@ -112,7 +112,7 @@ def scalar(value: Any, device: torch.device) -> Tensor:
 
 
 def _seeded(function: Callable[[torch.Generator], Tensor], device: torch.device, seed: int) -> Tensor:
-    """Run with a generator of its own and with the global ones, which are given back as they were, seeded."""
+    """Run with a generator of its own and with the global ones seeded, which are restored afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":

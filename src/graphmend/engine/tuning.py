@@ -1,4 +1,4 @@
-"""Every size at which the engine does something else, beside the measurement that set it.
+"""Every size at which the engine changes its behaviour, beside the measurement that set it.
 
 The stored paired runs are in ``docs/results/tricks.json``; ``docs/performance.md`` explains them.
 """
@@ -23,7 +23,7 @@ CACHED_NUMBERS = 1 << 18
 """Numbers a CPU core works on at a time: 1 MiB, what its own cache holds."""
 
 STEP_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
-"""Numbers of the features that take a step at a time: what the shared cache of a CPU holds, what keeps a GPU busy."""
+"""Feature entries that take a step at a time: as many as the shared cache of a CPU holds, or keep a GPU busy."""
 
 STACKED_ENTRIES = {"cpu": 50_000, "cuda": 5_000_000}
 """Nodes and entries below which all views go through a model as one graph of copies, because operations are so short

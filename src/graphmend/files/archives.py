@@ -1,4 +1,4 @@
-"""Zip archives from anywhere: what they would take in memory is read from their headers, before they are unpacked."""
+"""Zip archives from anywhere: how much memory they would take is read from their headers before they are unpacked."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ArrayFile:
         check_size(self.path, header.num_bytes)
         with self._archive.open(self._entries[name]) as file:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)
-            file.read(1)  # only at the end of an entry is its checksum compared
+            file.read(1)  # its checksum is compared only at the end of an entry
         return array
 
     def unpack(self, name: str, target: Path) -> None:
@@ -156,7 +156,7 @@ class ArrayFile:
             shutil.copyfileobj(packed, file, 1 << 22)
 
     def text(self, name: str) -> str | None:
-        """The entry of that very name as text, if there is one."""
+        """The entry with exactly that name as text, if there is one."""
         if name not in self._archive.namelist():
             return None
         check_size(self.path, self._archive.getinfo(name).file_size)

@@ -1,8 +1,8 @@
 """Folders of ``.npy`` arrays that are mapped when they are read, and written a block at a time.
 
 A folder that is being written is called ``NAME.partial`` and has a journal of the blocks that are on the disk. After a
-crash, a full disk or Ctrl-C the same call goes on with the block it was in. The note that describes the arrays is
-written last, and then the folder gets its name, so there is never half of one.
+crash, a full disk or Ctrl-C the same call continues with the block it was writing. The note that describes the arrays
+is written last, and then the folder gets its name, so a folder is never incomplete.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,16 @@ from graphmend.errors import GraphMendError, require
 from graphmend.files.array_graphs import TYPES
 from graphmend.files.files import Array, check_folder, first_line, path_of, read_json, within, write_text
 
-__all__ = ["checksum", "create_array", "open_array", "open_tensor", "read_arrays", "write_arrays"]
+__all__ = [
+    "check_replaceable",
+    "checksum",
+    "create_array",
+    "open_array",
+    "open_tensor",
+    "read_arrays",
+    "replace_folder",
+    "write_arrays",
+]
 
 JOURNAL, LOCK = "journal.json", "lock"
 BLOCK = 1 << 26  # bytes that are written at a time
@@ -32,12 +41,12 @@ _CHUNK = 1 << 24  # bytes of a file that are read at a time
 
 
 def write_arrays(folder: str | Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any], *, file: str) -> Path:
-    """Write tensors and what there is to say about them; a call that was interrupted goes on where it was.
+    """Write tensors and a note about them; a call that was interrupted continues where it was.
 
     Args:
-        folder: The folder to make; it must not be there.
+        folder: The folder to create; it must not exist.
         tensors: The tensors by name.
-        note: The rest, for JSON. What was begun with other tensors or another note is begun anew.
+        note: Everything else, for JSON. With other tensors or another note, writing starts afresh.
         file: The name of the JSON file, in which ``arrays`` gets the types, shapes and checksums of the tensors.
     """
     target = path_of(folder)
@@ -57,6 +66,37 @@ def write_arrays(folder: str | Path, tensors: Mapping[str, Tensor], note: Mappin
             f"cannot write into {work}: {reason}; make room, and run the same call again to resume"
         ) from error
     return target
+
+
+def check_replaceable(folder: Path, file: str) -> None:
+    """Raise, before any work is done, unless a folder can be written, or replaced because it has the note ``file``."""
+    check_folder(folder)
+    is_ours = not folder.exists() or (folder / file).is_file()
+    require(is_ours, f"cannot replace {folder}, which has no {file}; remove it or choose another place")
+    check_folder(folder.resolve().parent)
+
+
+def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` make a folder; one that is there is replaced when the new one is complete.
+
+    Args:
+        folder: The folder, which :func:`check_replaceable` has accepted.
+        write: Makes a folder that is not there, and goes on after an interruption, as :func:`write_arrays` does.
+    """
+    target = folder.resolve()
+    new, old = (target.with_name(f".{target.name}.graphmend-{age}") for age in ("new", "old"))
+    for left in (new, old):  # a process that was killed left it here
+        shutil.rmtree(left, ignore_errors=True)
+    if not target.exists():
+        write(target)
+        return
+    write(new)
+    try:
+        target.rename(old)
+        new.rename(target)
+    except OSError as error:
+        raise GraphMendError(f"cannot replace {folder}: {error.strerror or error}; choose another place") from error
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Graphs as ``.npz``: one plain array per tensor, and a note in JSON about what arrays cannot say."""
+"""Graphs as ``.npz``: one plain array per tensor, and a JSON note with whatever arrays cannot express."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write_npz(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def npz_can_hold(value: Any, depth: int = 0) -> bool:
-    """Whether :func:`read_npz` gives back an attribute as it is: dense tensors, and what is the same in JSON."""
+    """Whether :func:`read_npz` returns an attribute unchanged: dense tensors, and values that survive JSON."""
     if isinstance(value, Tensor):
         is_plain = value.layout == torch.strided and value.device.type == "cpu" and not value.is_nested
         return is_plain and value.dtype in TYPES.values() and depth == 0
@@ -142,6 +142,6 @@ def tensor_of(path: Path, name: str, array: Array, kind: str | None) -> Tensor:
 
 
 def _converted(array: Array, target: np.dtype[Any]) -> Tensor:
-    with np.errstate(all="ignore"):  # what does not fit becomes infinite, and the check of the graph says so
+    with np.errstate(all="ignore"):  # numbers that do not fit become infinite, which the check of the graph reports
         tensor = torch.from_numpy(array.astype(target, order="C", copy=False))
     return tensor if tensor.numel() > 0 else tensor.new_empty(tensor.shape)  # NumPy's have steps of 0 bytes

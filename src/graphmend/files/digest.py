@@ -1,4 +1,4 @@
-"""Digests: of a model's weights, once in a call, however many ask for it; of a report and the files that go with it."""
+"""Digests: of a model's weights, computed once in a call, and of a report with the files that belong to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _digest(model: nn.Module) -> str:
 
 
 def sealed(report: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
-    """A report with the digests of the files that it is about, and one of itself."""
+    """A report with the digests of the files and folders that it is about, and one of itself."""
     whole = {**report, "files": _digests(files)}
     return {**whole, SEAL: _digest_of_json(whole)}
 
@@ -72,11 +72,16 @@ SEAL = "checksum"
 
 
 def _digests(files: Iterable[Path]) -> dict[str, str]:
-    found = {}
-    for path in files:
-        with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {path.name: _digest_of_folder(path) if path.is_dir() else _digest_of_file(path) for path in files}
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of_folder(folder: Path) -> str:
+    return _digest_of_json({path.name: _digest_of_file(path) for path in folder.iterdir()})
 
 
 def _digest_of_json(value: Mapping[str, Any]) -> str:

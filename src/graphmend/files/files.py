@@ -137,7 +137,7 @@ def _check_name(path: Path) -> None:
 
 @contextmanager
 def _writing(path: Path, remedy: str = "choose another place") -> Iterator[None]:
-    """Turn what the file system and the libraries that write into it complain about into one sentence."""
+    """Turn errors of the file system, and of libraries that write into it, into one sentence."""
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
@@ -151,8 +151,8 @@ def _reason(error: Exception) -> str:
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it; on any failure nothing is left behind.
 
-    A symbolic link stays one, and the file that it leads to is replaced. Files that an earlier process left here
-    because it was killed while it wrote the same file are removed.
+    A symbolic link stays one, and the file that it leads to is replaced. Files that an earlier process left behind when
+    it was killed while writing the same file are removed.
     """
     path = path_of(path)
     target = _target(path)
@@ -172,7 +172,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def _temporary(target: Path) -> Path:
-    """A new name beside ``target`` that says who writes: machine and process."""
+    """A new name beside ``target`` that names the writing machine and process."""
     return target.with_name(f"{_prefix(target)}{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
 
 
@@ -184,7 +184,8 @@ def _prefix(target: Path) -> str:
 
 @functools.cache
 def _machine() -> str:
-    """What process numbers belong to. Containers may share a name, but not their process numbers or their machine."""
+    """Identifies whose process numbers these are: containers may share a name, but not a boot or a process
+    namespace."""
     parts = [platform.node()]
     with suppress(OSError):  # not every system has these files
         parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
@@ -317,7 +318,9 @@ def read_header(
 def write_arrays(path: str | Path, arrays: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> None:
     """Write arrays, and texts as further entries, into an ``.npz``, atomically; a large one is not compressed."""
     plain = {name: np.asanyarray(array) for name, array in arrays.items()}
-    is_large = sum(array.nbytes for array in plain.values()) > LARGE  # else it may be out of proportion when read
+    is_large = (
+        sum(array.nbytes for array in plain.values()) > LARGE
+    )  # otherwise it might be refused as out of proportion when read
     method = zipfile.ZIP_STORED if is_large else zipfile.ZIP_DEFLATED
 
     def write(temporary: Path) -> None:
@@ -359,7 +362,7 @@ def is_whole(path: Path) -> bool:
     """Whether a file was written to its end and is undamaged, as far as its checksums tell.
 
     An ``.npz`` or ``.pt`` has checksums of its entries, a safetensors file of ours one of everything; without any, the
-    sizes in the header must fit. Of other files it is only known that they are not empty.
+    sizes in the header must fit. Of other files, it only checks that they are not empty.
     """
     try:
         check_file(path)
@@ -380,6 +383,6 @@ def first_line(error: Exception) -> str:
 
 
 def escaped(text: str, limit: int = 200) -> str:
-    """Text from a file for a terminal: control characters are written out, and what is too long ends in dots."""
+    """Text from a file for a terminal: control characters are escaped, and long texts are cut off."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

@@ -45,7 +45,7 @@ _OF_PYG = ({*dir(Data), *dir(GlobalStorage)} - _OF_A_GRAPH) | {"self"}
 def load_graph(path: str | Path, *, missing_allowed: bool = True) -> Data:
     """Read and check a graph.
 
-    Nothing in the file is run, and what it would take in memory is compared with its size and with the free memory
+    No code in the file is run, and the memory that it would take is compared with its size and with the free memory
     before it is read.
 
     Args:
@@ -99,7 +99,7 @@ def _checked_hetero(path: Path, attributes: dict[str, Any], missing_allowed: boo
 
 
 def save_graph(path: str | Path, data: Data) -> None:
-    """Write a graph, atomically, so that :func:`load_graph` gives it back.
+    """Write a graph, atomically, so that :func:`load_graph` returns it.
 
     Attributes that the file cannot hold are left out, and a warning in the log names them. An ``.npz`` holds tensors,
     numbers, texts, and lists and dictionaries of numbers and texts; a ``.pt`` also holds sparse tensors, tuples, and
@@ -149,7 +149,7 @@ def _node_count(path: Path, value: Any) -> int:
 
 
 def _as_stored(value: Any) -> Any:
-    """A tensor as a file should have it: plain, on the CPU, and without the rest of what it is a view of."""
+    """A tensor as it goes into a file: plain, on the CPU, and not a view of something larger."""
     if not isinstance(value, Tensor) or value.is_meta or value.is_nested or value.dtype not in TYPES.values():
         return value
     plain = value.detach().cpu()

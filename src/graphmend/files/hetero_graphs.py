@@ -23,7 +23,7 @@ def are_of_types(names: Collection[str]) -> bool:
 
 
 def is_hetero_file(path: Path) -> bool:
-    """Whether a file holds a ``HeteroData``, as the list of its contents tells; whether it is sound shows later."""
+    """Whether a file holds a ``HeteroData``, judged by the list of its contents; it is checked later."""
     try:
         with zipfile.ZipFile(path) as archive:
             if path.suffix.lower() == ".npz":

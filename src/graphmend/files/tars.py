@@ -1,4 +1,4 @@
-"""Tar archives and xz streams from anywhere: taken whole and within limits, or refused in one sentence."""
+"""Tar archives and xz streams from anywhere: accepted if complete and within limits, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def members_of(path: Path | str, content: bytes, remedy: str) -> list[tuple[str,
                 require(is_plain, f"{name} holds {entry_name!r}, which is not a plain file; {remedy}")
                 file = tar.extractfile(entry)
                 members.append((entry.name, b"" if file is None else file.read()))
-            end = content[tar.offset :]  # a damaged header looks like the end, except that something comes after it
+            end = content[
+                tar.offset :
+            ]  # a damaged header looks like the end of the archive, except that something follows
     except GraphMendError:
         raise
     except (tarfile.TarError, *BROKEN, TypeError) as error:

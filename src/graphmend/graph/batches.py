@@ -1,4 +1,4 @@
-"""Several graphs, whatever holds them: a list, a data set, a loader or a PyG ``Batch``."""
+"""Several graphs in any container: a list, a data set, a loader or a PyG ``Batch``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse_sampled(data: Data) -> None:
 
 
 def are_several(given: Any) -> bool:
-    """Whether something holds several graphs, and is not one graph or nothing that has to do with graphs."""
+    """Whether something holds several graphs, rather than being one graph or something else."""
     if isinstance(given, Batch):
         return True
     if isinstance(given, (BaseData, torch.nn.Module, Tensor, np.ndarray, str, bytes, Mapping)):
@@ -41,11 +41,11 @@ def are_several(given: Any) -> bool:
 
 
 class Graphs:
-    """Several graphs in their order. Those of a data set or a generator are read when it is their turn.
+    """Several graphs in their order. Those of a data set or a generator are read one at a time.
 
-    A loader stands for the graphs of its data set, in their order there, so that shuffling changes nothing and draws no
-    random numbers; one with a sampler that chooses among them, for those that it chooses. A ``Batch``, also inside of a
-    list or from a loader with its own ``collate_fn``, is taken apart.
+    A loader stands for the graphs of its data set, in the order of the data set, so that shuffling changes nothing and
+    draws no random numbers; if a sampler chooses among them, for those that it chooses. A ``Batch`` is taken apart,
+    even inside a list or from a loader with its own ``collate_fn``.
 
     Args:
         given: What holds them, see :func:`are_several`.
@@ -96,7 +96,7 @@ class Graphs:
 def put_together(graphs: Sequence[Data], like: Batch) -> Batch:
     """A ``Batch`` of graphs, with the vectors that say which graph a row belongs to as in ``like``.
 
-    Where only some graphs have edge weights now, the others get weights of 1.
+    If only some graphs have edge weights now, the others get weights of 1.
     """
     follow = [name.removesuffix("_batch") for name in like.keys() if name.endswith("_batch")]  # noqa: SIM118
     if 0 < sum(graph.get("edge_weight") is not None for graph in graphs) < len(graphs):
@@ -135,7 +135,7 @@ def _refuse_samples_of_one_graph(loader: DataLoader[Any]) -> None:
 
 
 def _gives_what_the_data_set_has(loader: DataLoader[Any]) -> bool:
-    """Whether a loader puts the graphs of its data set together as PyG does, and does nothing else with them."""
+    """Whether a loader batches the graphs of its data set as PyG does, and does nothing else with them."""
     from torch_geometric.loader import DataListLoader, DenseDataLoader
     from torch_geometric.loader import DataLoader as PyGLoader
 

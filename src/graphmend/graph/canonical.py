@@ -1,8 +1,8 @@
-"""Numbers for nodes and edges that depend on what they are, not on where they stand in a list.
+"""Keys for nodes and edges that depend on what these are, not on their position in a list.
 
-Random draws of nodes or edges, and ties between them, are decided by these keys. Then the same graph with
-its nodes renumbered, or its edges listed in another order, gets the same answer. All arithmetic is that of whole
-numbers modulo 2^64, in which a sum does not depend on its order.
+Random draws of nodes or edges, and ties between them, are decided by these keys. Then the same graph with its nodes
+renumbered, or its edges listed in another order, gets the same answer. All arithmetic is on integers modulo 2^64, where
+a sum does not depend on its order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 __all__ = ["EDGES", "edge_keys", "lowest_edges", "mixed", "node_keys", "row_keys", "typical_size"]
 
-STEPS = 2**20  # of the size of a typical row, by which rows are told apart
+STEPS = 2**20  # of the size of a typical row, in steps of which rows are compared
 ROUNDS = 2  # how far, in hops, a node's key looks
 EDGES = 4_000_000  # at a time
 _BLOCK = 250_000  # numbers at a time, few enough to stay in the cache
@@ -67,7 +67,7 @@ def edge_keys(keys: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def lowest_edges(keys: Tensor, edge_index: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """The so many lowest :func:`edge_keys`, ascending, and the positions of their edges; some edges at a time."""
+    """The lowest :func:`edge_keys`, ascending, and the positions of their edges; some edges at a time."""
     values, places = keys.new_empty(0), keys.new_empty(0)
     for block in range(0, edge_index.size(1), EDGES):
         found = edge_keys(keys, edge_index[:, block : block + EDGES])

@@ -1,4 +1,4 @@
-"""Is this a graph we can work on? Every complaint names the value and the remedy."""
+"""Checks of graphs; every message names the value and the remedy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_graph(data: Data, *, missing_allowed: bool = False) -> bool:
 
 
 def check_structure(data: Data) -> None:
-    """Raise unless ``data`` is a graph whose attributes fit each other; what the features are is not looked at."""
+    """Raise unless ``data`` is a graph whose attributes fit each other; the features themselves are not checked."""
     check_features(data)
     x, edge_index = data.x, data.get("edge_index")
     nodes = x.size(0)
@@ -127,7 +127,7 @@ def first_entry(x: Tensor, chosen: Tensor) -> str:
 
 
 def is_finite(x: Tensor) -> bool:
-    """Whether all entries are; extremes carry infinities and NaN, and need no mask as large as ``x``."""
+    """Whether all entries are finite; the extremes reveal infinities and NaN without a mask as large as ``x``."""
     return bool(torch.isfinite(torch.stack(torch.aminmax(x.detach()))).all())
 
 

@@ -17,12 +17,12 @@ __all__ = ["with_edge_index"]
 
 
 def with_edge_index(data: Data) -> Data:
-    r"""A graph whose edges are in ``edge_index``, ``(2, E)``; ``data`` itself where they are already.
+    r"""A graph whose edges are in ``edge_index``, ``(2, E)``; ``data`` itself if they already are.
 
-    A sparse matrix, ``adj_t`` or in place of ``edge_index``, is read as PyG's layers read it: transposed, so that
-    the entry :math:`(i, j)` is the edge :math:`j \to i`. Edges come in the order of its rows, which is the order that
+    A sparse matrix, ``adj_t`` or in place of ``edge_index``, is read as PyG's layers read it: transposed, so that the
+    entry :math:`(i, j)` is the edge :math:`j \to i`. Edges come in the order of its rows, which is the order that
     ``ToSparseTensor`` brings other attributes of edges into. Its values become ``edge_weight``, or ``edge_attr`` where
-    there are several per edge; values that are all 1 stand for no weights. The matrix is left out of the copy, as it
+    there are several per edge; if all values are 1, there are no weights. The matrix is left out of the copy, since it
     would be wrong once an edge changes.
 
     Args:

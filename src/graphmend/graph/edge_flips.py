@@ -36,8 +36,8 @@ class EdgeFlips:
     r"""Edges that may flip, one variable :math:`p_c \in [0, 1]` per candidate, undirected where the graph is.
 
     The edge list is the graph's own, followed by entries for pairs that do not exist yet. An entry of candidate
-    :math:`c` has presence :math:`1 - p_c` if it exists in the graph and :math:`p_c` if not: :math:`A \oplus p`,
-    told apart by an explicit mask. Self-loops and frozen edges belong to no candidate.
+    :math:`c` has presence :math:`1 - p_c` if it exists in the graph and :math:`p_c` if not: :math:`A \oplus p`, where
+    an explicit mask says which entries exist. Self-loops and frozen edges belong to no candidate.
     """
 
     edge_index: Tensor  #: (2, E + new) the graph's edges, then those that could be added
@@ -127,7 +127,7 @@ class EdgeFlips:
             return self._presence_after(p)
         if self.num_candidates == 0:
             there = torch.arange(self.candidate.numel(), device=p.device) < self.num_edges
-            return there.to(p.dtype) + p.sum()  # the sum is 0, but lets an edge step have a gradient
+            return there.to(p.dtype) + p.sum()  # the sum is 0, but gives an edge step a gradient
         out: Tensor = apply(_Presence, self, p)
         return out
 
@@ -260,7 +260,9 @@ def random_numbers(count: int, total: int, generator: torch.Generator, without: 
     """
     device, taken = generator.device, 0 if without is None else without.numel()
     drawn = torch.empty(0, dtype=torch.long, device=device)
-    if 2 * (count + taken) >= total:  # so many that listing all numbers is cheaper than drawing until enough are new
+    if (
+        2 * (count + taken) >= total
+    ):  # if so many are wanted that listing all numbers is cheaper than drawing until enough are new
         drawn = torch.arange(total, device=device)
         drawn = drawn if without is None else drawn[~_is_in(drawn, without)]
     while drawn.numel() < count:

@@ -1,8 +1,8 @@
-"""What a graph has for each of its edges beside plain tensors, in a PyG ``Batch`` above all.
+"""Attributes of edges other than plain tensors, above all in a PyG ``Batch``.
 
 Lists, tuples and NumPy arrays may have one entry per edge. A ``Batch`` remembers where each of its graphs begins in
-every attribute, and ``batch[0]`` and ``to_data_list()`` cut it there. Once edges have gone, the old places are wrong: a
-graph would get edges of its neighbours in the list.
+every attribute, and ``batch[0]`` and ``to_data_list()`` cut it there. Once edges are removed, the old positions are
+wrong: a graph would get edges of its neighbours in the list.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def is_per_graph(data: Data, name: str) -> bool:
 
 
 def may_be_edge_level(data: Data, name: str) -> bool:
-    """Whether a ``Batch`` does not say otherwise: that an attribute is divided among its graphs unlike its edges.
+    """Whether an attribute of a ``Batch`` is divided among its graphs as the edges are, as far as the batch says.
 
-    PyG tells edge-level tensors by their length, and there may be as many edges as graphs.
+    PyG recognises edge-level tensors by their length, and there may be as many edges as graphs.
     """
     slices = _slices(data)
     if slices is None:
@@ -163,7 +163,7 @@ def removed_entries(value: Any, gone: Flags, bounds: Bounds) -> Any:
 
 
 def lengthened(name: str, value: Any, more: int) -> Any:
-    """With entries for edges that come: 1 in an array of numbers, ``None`` in a list."""
+    """With entries for added edges: 1 in an array of numbers, ``None`` in a list."""
     if more == 0:
         return value
     if not isinstance(value, np.ndarray):
@@ -178,9 +178,9 @@ def merged(value: Any, others: Any, is_other: Flags, bounds: Bounds = None) -> A
     """Undo :func:`selected`.
 
     Args:
-        value: The entries that stayed, followed by those of edges that came.
-        others: The entries that went.
-        is_other: For every edge whether it went.
+        value: The entries that stayed, followed by those of added edges.
+        others: The entries that were removed.
+        is_other: For every edge, whether it was removed.
         bounds: Where the edges of each graph began.
     """
     if bounds is not None:

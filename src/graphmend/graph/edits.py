@@ -1,4 +1,4 @@
-"""Copies of a graph with other edges, and which attributes belong to edges."""
+"""Copies of a graph with other edges, and the attributes that belong to edges."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from graphmend.errors import require
 from graphmend.graph.canonical import EDGES
 from graphmend.graph.edge_lists import edge_sequences, lengthened, may_be_edge_level, regroup, selected
 from graphmend.graph.edge_passes import lowest_of
+from graphmend.graph.mapped import MappedGraph
 from graphmend.scratch import ROWS, large_empty, row_ranges
 
 __all__ = [
@@ -26,18 +27,19 @@ __all__ = [
     "set_edge_attribute",
     "subgraph",
     "with_edge_changes",
+    "with_edges_last",
     "with_more_edges",
     "without_edges",
 ]
 
-SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to cost nothing
+SAMPLE_EDGES = 256  # enough for a model to react to edges, few enough to be cheap
 
 
 def edge_attribute_names(data: Data) -> list[str]:
     """The tensors with one row per edge, ``edge_index`` aside, sorted by name.
 
-    Pairs of nodes such as ``edge_label_index`` run along their last dimension and are none of them, nor are their
-    labels ``edge_label``, of which there may be as many as edges.
+    Pairs of nodes such as ``edge_label_index`` run along their last dimension and do not count, nor do their labels
+    ``edge_label``, of which there may be as many as edges.
     """
     tensors = {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
     others = {"edge_index", "edge_label"} if "edge_label_index" in tensors else {"edge_index"}
@@ -49,8 +51,8 @@ def edge_attribute_names(data: Data) -> list[str]:
 def edge_attributes(data: Data, names: Collection[str] | None = None) -> dict[str, Tensor]:
     """Every edge-level tensor with edges first, ``edge_index`` (transposed) included, by name.
 
-    Which attributes are edge-level shows in their sizes, and those may coincide by chance once edges are gone: for a
-    mended graph, give the ``names`` that the original had.
+    Edge-level attributes are recognised by their size, which may coincide with another one by chance once edges are
+    removed: for a mended graph, give the ``names`` that the original had.
     """
     chosen = edge_attribute_names(data) if names is None else sorted(set(names) & set(data.keys()) - {"edge_index"})
     return {"edge_index": data.edge_index.t(), **{name: data[name] for name in chosen}}
@@ -62,7 +64,7 @@ def set_edge_attribute(data: Data, name: str, value: Tensor) -> None:
 
 
 def attributes_of_added(data: Data, added: Tensor) -> dict[str, Tensor]:
-    """The :func:`edge_attributes` of edges that come, ``(2, m)``: their ends, and 1 for a single number per edge."""
+    """The :func:`edge_attributes` of added edges, ``(2, m)``: their ends, and 1 for a single number per edge."""
     return {name: _for_added(name, value, added) for name, value in edge_attributes(data).items()}
 
 
@@ -82,9 +84,9 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
 
     Args:
         data: The graph.
-        removed: Positions of the edges that go.
-        added: Every edge-level tensor of the edges that come, see :func:`attributes_of_added`. In lists, which are
-            nobody's input, such edges are ``None``.
+        removed: Positions of the edges to remove.
+        added: Every edge-level tensor of the added edges, see :func:`attributes_of_added`. In lists, added edges are
+            ``None``.
     """
     keep = torch.ones(data.edge_index.size(1), dtype=torch.bool, device=data.x.device)
     keep[removed.to(data.x.device)] = False
@@ -99,6 +101,30 @@ def with_edge_changes(data: Data, removed: Tensor, added: Mapping[str, Tensor]) 
         out[name] = lengthened(name, kept, more) if bounds is None else kept
     regroup(out, attributes)
     return out
+
+
+def with_edges_last(data: MappedGraph, edges: Tensor) -> Data:
+    """A copy of a graph whose edges are sorted by target, with some of them at the end, as before they were sorted.
+
+    Args:
+        data: The graph; one whose edges are not sorted, or that lacks some of these, comes back as it is.
+        edges: The edges that come last, ``(2, m)``; of equal ones in the graph, the last.
+    """
+    offsets = data.offsets()
+    if offsets is None or int(edges[1].max()) >= data.x.size(0):
+        return data
+    left: dict[tuple[int, int], Tensor] = {}
+    positions = edges.new_empty(edges.size(1))
+    for k in range(edges.size(1) - 1, -1, -1):
+        source, target = edges[:, k].tolist()
+        if (source, target) not in left:
+            start, end = offsets[target : target + 2].tolist()
+            left[source, target] = (data.edge_index[0, start:end] == source).nonzero().view(-1) + start
+        if left[source, target].numel() == 0:
+            return data
+        positions[k], left[source, target] = left[source, target][-1], left[source, target][:-1]
+    chosen = {name: value[positions] for name, value in edge_attributes(data).items()}
+    return with_edge_changes(data, positions, chosen)
 
 
 def without_edges(data: Data, keep: Tensor) -> Data:
@@ -194,7 +220,7 @@ def canonical(data: Data, keys: Tensor, nodes: Tensor | None = None) -> Data:
     Args:
         data: The graph.
         keys: A number for each node, from :func:`graphmend.graph.canonical.node_keys`.
-        nodes: The nodes to take, as a mask; all of them when ``None``.
+        nodes: The nodes to take, as a mask; ``None`` stands for all of them.
     """
     order = keys.argsort() if nodes is None else nodes.nonzero().view(-1)[keys[nodes].argsort()]
     batch = data.get("batch")
@@ -210,7 +236,7 @@ def canonical(data: Data, keys: Tensor, nodes: Tensor | None = None) -> Data:
 def subgraph(data: Data, nodes: Tensor) -> Data:
     """The subgraph of some nodes, given as a mask or in the order they are to have.
 
-    PyG's own takes lists and tensors, but no arrays.
+    PyG's own function takes lists and tensors, but no arrays.
     """
     plain, number = copy.copy(data), data.x.size(0)
     arrays = {name: value for name, value in data.to_dict().items() if isinstance(value, np.ndarray)}

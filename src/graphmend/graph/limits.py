@@ -21,15 +21,15 @@ MASKS = {
     "binary": "column",
     "non_negative": "column",
 }
-"""The limits that are masks, with what they have an entry for."""
+"""The limits that are masks, and what each entry of them stands for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Limits:
     """What may change in a graph, and what a mended graph may look like.
 
-    Masks have one entry per node, feature column or stored edge: boolean tensors, or 0 and 1 as integers, also as NumPy
-    arrays. ``None`` limits nothing.
+    Masks have one entry per node, feature column or stored edge. They are boolean, or 0 and 1 as integers, in tensors
+    or NumPy arrays. ``None`` limits nothing.
 
     Args:
         frozen_nodes: Nodes whose features stay as they are.
@@ -40,7 +40,7 @@ class Limits:
         binary: Columns that hold 0 or 1: relaxed to [0, 1] while learning, rounded at the end.
         non_negative: Columns that never go below 0.
 
-    Entries that already lie outside the range in the given graph are moved to its edge once they may change.
+    Entries that already lie outside the range in the given graph are moved to its edge, unless they are frozen.
 
     Example:
         >>> import graphmend, torch
@@ -111,7 +111,7 @@ class Limits:
         return torch.as_tensor(otherwise if value is None else value, dtype=torch.float64).cpu().expand(columns)
 
     def split(self, nodes: list[int], edges: list[int]) -> list[Limits]:
-        """Those of each graph of several that lie one after the other, from their numbers of nodes and edges."""
+        """The limits of each graph of a batch, from the numbers of nodes and edges of the graphs."""
         node_masks: Sequence[Tensor | None] = [None] * len(nodes)
         edge_masks: Sequence[Tensor | None] = [None] * len(edges)
         if self.frozen_nodes is not None:
@@ -129,7 +129,7 @@ class Limits:
         return Limits(**values)
 
     def free_edges(self, edge_index: Tensor, nodes: int) -> Tensor:
-        """Which edges may change, as a mask: no self-loops, and none that is frozen in either direction."""
+        """A mask of the edges that may change: no self-loops, and none that is frozen in either direction."""
         source, target = edge_index
         free: Tensor = source != target
         if self.frozen_edges is not None:
@@ -169,5 +169,5 @@ class Limits:
 def _bound_of(bound: Tensor | float, x: Tensor) -> Any:
     if isinstance(bound, Tensor):
         return bound.to(x.dtype)
-    largest = torch.finfo(x.dtype).max  # a bound beyond it holds back nothing
+    largest = torch.finfo(x.dtype).max  # a bound beyond the type's range has no effect
     return min(max(bound, -largest), largest)

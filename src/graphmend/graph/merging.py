@@ -1,4 +1,4 @@
-"""Merging values in a tree, so that the result does not depend on who made them when."""
+"""Merging values in a tree, so that the result does not depend on who made them, and when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def merged(function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R
 
 
 class Tree(Generic[R]):
-    """Merges values in pairs as they come, and these in pairs again; which ones depends on nothing but their order.
+    """Merges values in pairs as they come, and the results in pairs again; the pairs depend only on the order.
 
     So sums of floats are the same on every run, and are off by the depth of the tree, not by the number of values.
 

@@ -21,7 +21,7 @@ class RelaxedGraph:
     Args:
         data: The graph; it is left as it was.
         flips: The edges that may flip, or ``None`` if all of them stay.
-        weighted: Whether edges that stay have the weight 1, or no weight because the model takes none.
+        weighted: Whether remaining edges have the weight 1, or no weight because the model takes none.
     """
 
     def __init__(self, data: Data, flips: EdgeFlips | None = None, *, weighted: bool = True) -> None:
@@ -57,6 +57,6 @@ class RelaxedGraph:
         return iter(()) if self.flips is None else self.flips.discrete(num_samples, generator, kind)
 
     def changes(self, flips: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Positions of the edges that go, and the edges that come."""
+        """Positions of the removed edges, and the added edges."""
         none = self.data.edge_index[:, :0]
         return (none[0], none) if self.flips is None or flips is None else self.flips.changes(flips)

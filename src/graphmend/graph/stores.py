@@ -1,4 +1,4 @@
-"""What a ``HeteroData`` holds, by node type and by edge type, and whether it is a graph that we can work on."""
+"""The contents of a ``HeteroData``, by node type and by edge type, and checks of them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def check_hetero(data: HeteroData, *, missing_allowed: bool = False) -> None:
 
 
 def check_stores(data: HeteroData) -> None:
-    """Raise unless the attributes of every type fit each other; what the features are is not looked at."""
+    """Raise unless the attributes of every type fit each other; the features themselves are not checked."""
     given = type(data).__name__
     require(isinstance(data, HeteroData), f"the graph must be a torch_geometric.data.HeteroData (got {given})")
     kinds = feature_types(data)
@@ -121,7 +121,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def private_copy(data: HeteroData) -> HeteroData:
-    """A copy that a model may write into: every tensor is a plain one of its own."""
+    """A copy that a model may write into, with plain tensors of its own."""
 
     def cloned(value: Any) -> Any:
         return value.detach().clone() if isinstance(value, Tensor) else value

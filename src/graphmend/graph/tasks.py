@@ -1,7 +1,7 @@
-"""What a model's output is: recognised where that is safe, and asked for where it is not.
+"""What a model's output is: recognised if that is safe, asked for if it is not.
 
-Nothing but signs that are free is looked at: shapes, ranges and types, of the output and of the labels ``y`` that the
-graph may have, ``edge_label_index``, and methods of the model. The labels are never compared with the predictions.
+Only signs that cost nothing are used: shapes, ranges and types of the output and of labels ``y`` that the graph may
+have, ``edge_label_index``, and methods of the model. Labels are never compared with predictions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphmend.outputs import KINDS, Task, moves_that_count, number_of_columns
 
 __all__ = ["as_labels", "check_task", "task_of"]
 
-ROWS = 1000  # of the output, that are enough to see whether they are probabilities
+ROWS = 1000  # of the output, enough to see whether they are probabilities
 
 
 def check_task(task: str | None) -> str | None:
@@ -42,7 +42,7 @@ def task_of(
     """The task of a model, or one whose ``doubt`` says why it is not known.
 
     Args:
-        outputs: Its outputs on some graphs, at least one; all of them together tell, since one may lack some classes.
+        outputs: Its outputs on some graphs, at least one; all of them count, since one may lack some classes.
         graphs: Those graphs.
         named: The name that the caller gave.
         y: Labels to go by, instead of those that the graphs have.
@@ -64,7 +64,7 @@ def _is_per_graph(output: Tensor, data: Data) -> bool:
 
 
 def _joined(labels: list[Any]) -> Tensor | None:
-    """The labels of several graphs one after another, if all have some of the same kind."""
+    """The labels of several graphs, joined, if all have labels of the same kind."""
     if not all(isinstance(y, Tensor) and y.dim() > 0 and y.shape[1:] == labels[0].shape[1:] for y in labels):
         return None
     return torch.cat(labels)
@@ -92,7 +92,7 @@ def _kind(output: Tensor, labels: Any, per_graph: bool, has_pairs: bool, encodes
 
 
 def _kind_of_labels(y: Any, rows: int, columns: int) -> tuple[str | None, str]:
-    """What labels say about an output of so many rows and columns."""
+    """What labels say about an output with these numbers of rows and columns."""
     table = _table(y, rows)
     if table is None:
         return None, Task().doubt
@@ -132,7 +132,7 @@ def _table(y: Any, rows: int) -> Tensor | None:
 
 
 def _contradicts_classes(y: Any, rows: int, columns: int) -> bool:
-    """Whether labels cannot be classes of an output of so many columns."""
+    """Whether labels cannot be classes of an output with this number of columns."""
     table = _table(y, rows)
     if table is None:
         return False

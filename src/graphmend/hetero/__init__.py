@@ -1,4 +1,4 @@
-"""Heterogeneous graphs: a ``HeteroData`` is carded and mended one node type at a time, with one patch for the whole."""
+"""Heterogeneous graphs: a ``HeteroData`` gets its card and is mended one node type at a time, with one patch in all."""
 
 from graphmend.hetero.card import HeteroCard, hetero_card, read_any_card
 from graphmend.hetero.mending import mend_hetero

@@ -1,4 +1,4 @@
-"""How a heterogeneous model wants to be given a graph, which node type it predicts, and where its embedding is."""
+"""How a heterogeneous model is called, which node type it predicts, and where its embedding is."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class HeteroCaller:
     """Calls ``forward(x_dict, edge_index_dict, ...)`` or ``forward(data)``, whichever a model has.
 
     Further parameters, such as ``edge_weight_dict`` or ``edge_attr``, are filled from the attribute of that name,
-    with one entry for each type that has it. The labels ``y`` are kept from the model.
+    with one entry for each type that has it. The model never sees the labels ``y``.
 
     Args:
         model: The model.
-        output: Which part of what it returns has the scores; the name of a node type, where it returns scores by type.
+        output: Which part of what it returns has the scores; the name of a node type if it returns scores by type.
     """
 
     def __init__(self, model: nn.Module, output: Output = None) -> None:
@@ -105,7 +105,7 @@ def _without_labels(data: HeteroData) -> HeteroData:
 
 
 def predicted_type(out: Any, data: HeteroData) -> str:
-    """The node type that an output belongs to: the one with as many rows, or with labels ``y`` where several have.
+    """The node type that an output belongs to: the one with as many nodes as rows, or among several the one with ``y``.
 
     Args:
         out: What the model returned: scores, or scores by node type.
@@ -145,7 +145,7 @@ class Place(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is written on a card."""
+        """The text that stands for it on a card."""
         return f"{self.name}#{self.turn}{'>' if self.is_output else '<'}"
 
     @classmethod
@@ -156,7 +156,7 @@ class Place(NamedTuple):
         return cls(name, int(turn), text.endswith(">"))
 
     def read(self, model: nn.Module, run: Callable[[], object], node_type: str, nodes: int) -> Tensor:
-        """The rows of the predicted type that come by at this place in a run of the model.
+        """The rows of the predicted type at this place in a run of the model.
 
         Args:
             model: The model.
@@ -212,10 +212,10 @@ class _Seen(NamedTuple):
 def find_place(
     model: nn.Module, run: Callable[[bool], object], node_type: str, nodes: int, embedding: str | None = None
 ) -> Place:
-    """Where the second-last representation of the predicted type is: what the last layer is given.
+    """Where the second-last representation of the predicted type is: the input of the last layer.
 
-    A layer that is given something which does not react to edges, such as a whole model inside a wrapper, is opened.
-    Where nothing reacts, it is what the model returns.
+    A layer whose input does not react to edges, such as a whole model inside a wrapper, is opened. If nothing reacts,
+    it is the output of the model.
 
     Args:
         model: The model.

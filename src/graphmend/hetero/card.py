@@ -42,8 +42,8 @@ class HeteroCard:
     Args:
         node_type: The node type that the model predicts.
         place: Where its embedding is, see :class:`~graphmend.hetero.calling.Place`.
-        cards: The source cards, by node type. On that of another type than the predicted one, predictions are means
-            around its nodes.
+        cards: The source cards, by node type. On the cards of types that are not predicted, predictions are means
+            around their nodes.
         output: Which part of what the model returns has the scores.
 
     Example:
@@ -100,7 +100,7 @@ class HeteroCard:
             )
 
     def facts(self) -> dict[str, Any]:
-        """The size of what it knows, ready for JSON."""
+        """The essentials, ready for JSON."""
         return {
             "predicts": self.node_type,
             "task": str(self.task),
@@ -193,7 +193,8 @@ def hetero_card(
 ) -> HeteroCard:
     """A source card for a trained heterogeneous model; arguments as in :func:`graphmend.cards.card`.
 
-    The task is that of the predicted type; rows of the others, means of what is predicted around them, are of the same.
+    The task is that of the predicted type; rows of the other types, which are means of predictions around them, have
+    the same task.
 
     Example:
         >>> import torch

@@ -55,23 +55,23 @@ def mend_hetero(
 ) -> HeteroAdaptation:
     """Mend a heterogeneous graph for a frozen model; arguments as in :func:`graphmend.mend`.
 
-    Broken rows of every node type are repaired first, because those of one type disturb what is seen of the others;
-    then each type is judged on what that has left. Other adapters than the gate work on one type after the other.
+    Broken rows of every node type are repaired first, because those of one type distort what is seen of the others;
+    then each type is judged on the repaired graph. Adapters other than the gate work on one type after the other.
 
     Args:
         model: The model, called as ``model(x_dict, edge_index_dict)``, with ``edge_weight_dict`` or ``edge_attr_dict``
             besides, or as ``model(data)``; it is left as it was.
         data: The graph; it is left as it was.
-        adapter: A method that leaves the model as it is; the gate where ``None``.
+        adapter: A method that leaves the model as it is; ``None`` stands for the gate.
         card: What the model saw in training, from :func:`graphmend.card`, or the file that holds it.
         limits: What may not change: for all node types, or by node type.
         seed: Seed of everything random.
         progress: Whether to show progress bars.
         callback: Called after every step.
-        mode: ``"auto"``, or ``"eager"`` for the plain way.
-        output: Which part of what the model returns has the scores, or the node type that it predicts, where it returns
+        mode: ``"auto"``, or ``"eager"`` for plain computation.
+        output: Which part of what the model returns has the scores, or the node type that it predicts, if it returns
             scores by type.
-        task: What the rows of the predicted type are, if neither the card nor its labels ``y`` tell.
+        task: What the rows of the predicted type are, if neither the card nor the labels ``y`` say.
 
     Example:
         >>> import torch
@@ -212,7 +212,7 @@ class _Work:
         return output_of(self.caller(self.now), self.node_type)
 
     def rows_then_rest(self) -> None:
-        """The gate: rows of all types, then each type on what that has left."""
+        """The gate: rows of all types first, then each type on the repaired graph."""
         judged: dict[str, int] = {}
         for kind in self.kinds:
             result = self._adapted(kind)
@@ -242,11 +242,11 @@ class _Work:
         return any(result is taken for taken in self._taken)
 
     def _adapted(self, kind: str) -> Adaptation:
-        """What the adapter makes of one node type as the graph is now."""
+        """What the adapter does to one node type, as the graph is now."""
         view = OneType.of(self.caller, [self.now], kind, self.node_type, self.place)
         graph = view.plain_graphs()[0]
         limits, adapter = self.limits[kind], self.adapter
-        if view.edge_type is None:  # edges that are none of the graph cannot go
+        if view.edge_type is None:  # edges that are not the graph's own cannot be removed
             edges = torch.ones(graph.edge_index.size(1), dtype=torch.bool, device=graph.x.device)
             limits = Limits(**{**vars(limits), "frozen_edges": edges})
             if isinstance(adapter, GTrans):

@@ -1,8 +1,8 @@
 """One node type of a heterogeneous graph as a plain graph, and the model as a model of it.
 
 Everything that works on a ``Data`` and its model works on one type at a time in this way: cards, the gate, the menders
-and GTrans. The features of the type are variable and everything else about the graph stays; rows of another type than
-the predicted one are given what the model says around them.
+and GTrans. The features of the type are variable and everything else about the graph stays. If the type is not the
+predicted one, its rows get the mean of the predictions around them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _TOLD = ("y", "train_mask", "val_mask")
 
 
 def plain_graph(data: HeteroData, node_type: str, relation: Relation, number: int = 0) -> Data:
-    """One node type as a graph: its features, its relation, and numbers by which :class:`OneType` knows what is what.
+    """One node type as a graph: its features, its relation, and numbers by which :class:`OneType` recognises nodes and
+    edges.
 
     Args:
         data: The graph.
@@ -70,8 +71,8 @@ def task_of_type(outputs: Sequence[Tensor], graphs: Sequence[HeteroData], node_t
 class OneType(nn.Module):
     """A heterogeneous model as a function of the features of one node type.
 
-    A relation through other types has no edges of its own in the graph. Where some of it are left out, as trials and
-    views do, the edges of all types are left out likewise, in turn.
+    A relation through other types has no edges of its own in the graph. If some of its edges are left out, as trials
+    and views do, edges of all types are left out in proportion.
 
     Args:
         caller: How the model is called.
@@ -104,7 +105,7 @@ class OneType(nn.Module):
     def of(
         cls, caller: HeteroCaller, graphs: list[HeteroData], node_type: str, predicted: str, place: Place
     ) -> OneType:
-        """The model for one node type; with weights for its edges where the graph has such edges."""
+        """The model for one node type, with weights for its edges if the graph has such edges."""
         relations = [relation_of(data, node_type) for data in graphs]
         has_own = all(relation.edge_type is not None for relation in relations)
         kind = OneTypeWeighted if has_own else cls
@@ -119,7 +120,7 @@ class OneType(nn.Module):
         """The node type in each of the graphs."""
         both = zip(self._graphs, self._relations, strict=True)
         graphs = [plain_graph(data, self._node_type, relation, k) for k, (data, relation) in enumerate(both)]
-        if self._node_type == self._predicted:  # those of another type do not belong to what is predicted around it
+        if self._node_type == self._predicted:  # labels of another type do not belong to the predictions around it
             for graph, data in zip(graphs, self._graphs, strict=True):
                 graph.update({name: data[self._node_type][name] for name in _TOLD if name in data[self._node_type]})
         return graphs

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from graphmend.errors import GraphMendError, listed, require
-from graphmend.files.files import read_header, read_safetensors, write_safetensors
+from graphmend.files.files import path_of, read_header, read_safetensors, write_safetensors
 from graphmend.graph.stores import EdgeType, check_stores, edge_name, feature_types, node_count
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch import Patch
@@ -32,7 +32,7 @@ class HeteroPatch:
 
     Args:
         nodes: The :class:`~graphmend.Patch` of each node type with features: what changes in its rows.
-        edges: That of each edge type: which edges go, with their attributes.
+        edges: The patch of each edge type: which edges are removed, with their attributes.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ class HeteroPatch:
         Args:
             data: The graph.
             x: The new features, by node type; other types keep theirs.
-            removed: Positions of the edges that go, ascending, by edge type.
+            removed: Positions of the edges to remove, ascending, by edge type.
         """
         nodes = {kind: Patch.make(_node_graph(data, kind), x.get(kind))[0] for kind in feature_types(data)}
         edges = {kind: Patch.make(_edge_graph(data, kind), removed=removed.get(kind))[0] for kind in data.edge_types}
@@ -206,6 +206,8 @@ def read_any_patch(path: str | Path) -> Patch | HeteroPatch:
         >>> type(read_any_patch("any.patch.safetensors")).__name__
         'Patch'
     """
+    if path_of(path).is_dir():
+        return Patch.load(path)
     _, metadata = read_safetensors(path)
     return HeteroPatch.load(path) if is_of_format(metadata, FORMAT) else Patch.load(path)
 

@@ -1,4 +1,4 @@
-"""Who is next to whom among the nodes of one type, and the way from one type to another."""
+"""Neighbours among the nodes of one type, and the way from one type to another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphmend.graph.stores import EdgeType, node_count, own_edge_types
 
 __all__ = ["Relation", "around", "relation_of"]
 
-NEXT = 4  # nodes on one side, that a node is joined with around each node between them
+NEXT = 4  # nodes on one side with which a node is joined, around each node between them
 
 
 class Relation(NamedTuple):
@@ -30,11 +30,11 @@ class Relation(NamedTuple):
 
 
 def relation_of(data: HeteroData, node_type: str) -> Relation:
-    """The edges of the type with itself, the largest set of them, or else two hops through other types.
+    """The largest set of edges between nodes of the type, or else two hops through other types.
 
     Around a node of another type, its neighbours are put in an order that does not depend on how they are numbered, and
     each is joined with the next few, so that a hub makes no more edges than it has. A type without any such neighbours
-    gets self-loops, which say nothing.
+    gets self-loops, which have no effect.
     """
     own = own_edge_types(data, node_type)
     if own and data[own[0]].edge_index.size(1) > 0:
@@ -49,7 +49,7 @@ def relation_of(data: HeteroData, node_type: str) -> Relation:
 
 
 def _between(data: HeteroData, node_type: str) -> list[tuple[Tensor, Tensor]]:
-    """For each other type, the pairs of a node of this type and a neighbour of that."""
+    """For each other type, the pairs of a node of this type and a neighbour of that type."""
     pairs: dict[str, list[Tensor]] = {}
     for kind in data.edge_types:
         source, _, target = kind

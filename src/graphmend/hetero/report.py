@@ -23,7 +23,7 @@ __all__ = ["hetero_facts"]
 
 
 def hetero_facts(result: HeteroAdaptation, y: Any = None, mask: Any = None, title: str = "") -> Facts:
-    """The facts about a result; there is no map, and nodes are not looked at one by one.
+    """The facts about a result; there is no map, and nodes are not examined one by one.
 
     Args:
         result: The result.

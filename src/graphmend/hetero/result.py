@@ -34,11 +34,11 @@ class HeteroAdaptation:
         model: The caller's model.
         data: The graph to predict on, a new object.
         logits: The model's output on that graph, for the nodes of the predicted type.
-        before: Its output on the graph as it was; missing values are filled, else there would be none.
+        before: Its output on the graph as it was, with missing values filled (or there would be none).
         patch: The reversible change from the caller's graph to ``data``.
         node_type: The predicted type.
-        by_type: What was done to each node type in turn, as results of their own, of which the model is a function of
-            that type's features alone.
+        by_type: What was done to each node type in turn, as results of their own, whose model is a function of only
+            that type's features.
         reason: Why the graph was left as it was, if the adapter had to stop at every node type.
         seconds: Wall time.
         verdict: What the gate decided and why, if a gate was asked; evidence begins with the node type.
@@ -117,7 +117,7 @@ class HeteroAdaptation:
     def compare(self, y: Any = None, mask: Any = None, *, task: str | None = None) -> Comparison:
         """How many predictions changed, and with labels whether they got better; see :class:`graphmend.Adaptation`.
 
-        Pairs of nodes are not scored: how a model decodes those of different types is its own.
+        Pairs of nodes are not scored, because models decode pairs of different types in ways of their own.
         """
         known = self.task
         if task is not None or known.kind is None:
@@ -129,14 +129,14 @@ class HeteroAdaptation:
 
     def report(self, path: str | Path, y: Any = None, mask: Any = None, *, title: str = "") -> None:
         """Write one page about all of this that opens from disk, see :meth:`graphmend.Adaptation.report`."""
-        from graphmend.hetero.report import hetero_facts  # only who wants a page needs jinja2
+        from graphmend.hetero.report import hetero_facts  # only pages need jinja2
         from graphmend.results.report.page import check_page, write_page
 
         check_page(path)
         write_page(path, hetero_facts(self, y, mask, title))
 
     def summary(self) -> dict[str, Any]:
-        """The numbers people ask for, ready for JSON."""
+        """The most important numbers, ready for JSON."""
         return {
             "node_type": self.node_type,
             "missing_values_filled": self.values_filled,

@@ -1,4 +1,4 @@
-"""How a model wants to be given a graph, and which part of what it returns counts."""
+"""How a model is called, and which part of what it returns counts."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Caller:
     """Calls ``forward(data)`` or ``forward(x, edge_index, ...)``, whichever a module or function has.
 
-    The features go to the parameter ``x``, or else the first one; the edges to ``edge_index``, or else the second one,
-    unless that is the name of something nodes have (``batch``, ``pos``), as in a model that reads no edges. Further
-    parameters (``edge_weight``, ``edge_attr``, ``batch``, ``pe``, ...) are filled from attributes of the graph with the
-    same name; those that have a default and no such attribute are left alone, and a ``batch`` that has none says that
-    all nodes are of one graph. The labels ``y`` are kept from it: a model that saw them would predict what it was told.
+    The features go to the parameter ``x``, or else to the first one; the edges to ``edge_index``, or else to the second
+    one, unless that is named after an attribute of nodes (``batch``, ``pos``), as in a model that reads no edges.
+    Further parameters (``edge_weight``, ``edge_attr``, ``batch``, ``pe``, ...) are filled from attributes of the graph
+    with the same name; without such an attribute, a parameter keeps its default, and a ``batch`` without a default says
+    that all nodes belong to one graph. The model never gets the labels ``y``: it could simply repeat them.
 
     Args:
         function: A module, called with its hooks, or a function.
         leave_out: Optional parameters that are not filled.
         output: Which part of what it returns to take.
-        shows_labels: Whether labels are handed over all the same, to see whether they are what a model misses.
+        shows_labels: Whether labels are passed on after all, to see whether they are what a model is missing.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Caller:
             return self.function(data if self.shows_labels else _without_labels(data))
         require("y" not in self.required or self.shows_labels, LABELS_ARE_KEPT)
         further = {name: data[name] for name in self.extra if data.get(name) is not None}
-        if "batch" in self.required and "batch" not in further:  # as a loader would say of this graph alone
+        if "batch" in self.required and "batch" not in further:  # as a loader would say of a single graph
             further["batch"] = torch.zeros(data.x.size(0), dtype=torch.long, device=data.x.device)
         missing = [name for name in self.required if name not in further]
         if missing:
@@ -125,7 +125,7 @@ def check_output_name(output: Any) -> Output:
 
 
 def _described(out: Any) -> str:
-    """What a model returned, for a message: its shape, or its parts with theirs."""
+    """What a model returned, for a message: its shape, or the shapes of its parts."""
     if isinstance(out, Tensor):
         return f"{tuple(out.shape)}"
     parts = [
@@ -136,7 +136,7 @@ def _described(out: Any) -> str:
 
 
 def _parts(out: Any) -> dict[str | int, Any]:
-    """The parts of an output by what they can be chosen with: keys, attributes or positions."""
+    """The parts of an output by key, attribute or position."""
     if isinstance(out, Mapping):
         return {key: part for key, part in out.items() if isinstance(key, str | int)}
     fields = getattr(out, "_fields", None) or getattr(type(out), "__dataclass_fields__", {})
@@ -156,7 +156,7 @@ def part_of(out: Any, output: str | int) -> Any:
 
 
 def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What gives the embedding of a model that encodes and decodes: its ``encode``, where it has no forward of its own.
+    """What computes the embedding of a model that encodes and decodes: its ``encode``, if it has no forward of its own.
 
     The forward of PyG's ``GAE`` and ``VGAE`` is that of the encoder, which gives a ``VGAE`` means and deviations.
     """

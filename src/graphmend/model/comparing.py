@@ -24,7 +24,7 @@ def slope(data: Data, run: Callable[[Data], Tensor]) -> Tensor:
 
 
 def is_close(a: Tensor, b: Tensor) -> bool:
-    """To rounding; a model that mixes the views is wrong by far more. Attention has 1e-16 in its denominators."""
+    """Whether two outputs agree to rounding; a model that mixes the views is off by far more."""
     tolerance = max(100 * torch.finfo(a.dtype).eps, 1e-8)
     return bool((a - b).abs().max() <= tolerance * max(float(a.abs().max()), 1e-6))
 

@@ -1,4 +1,5 @@
-"""Can edges fade in a model? Trial runs: weight 1 must change nothing, weight 0 must equal the edge removed."""
+"""Trial runs that show whether edges can fade in a model: weight 1 must change nothing, weight 0 must remove an
+edge."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Outcome(NamedTuple):
 
     Args:
         why_not: Why edges cannot fade this way, as a part of a sentence about the model; ``None`` if they can.
-        reacts_to_edges: Whether the model does, on this graph; otherwise the trial says nothing.
+        reacts_to_edges: Whether the model reacts to edges on this graph; otherwise the trial says nothing.
     """
 
     why_not: str | None
@@ -43,7 +44,7 @@ class Outcome(NamedTuple):
 def try_way(
     way: Way, model: nn.Module, caller: Caller, graph: Data, fresh: Callable[[Data], Data], seed: int
 ) -> Outcome:
-    """Whether outputs and gradients are right, for edges in any order, as those that are added have.
+    """Whether outputs and gradients are right, for edges in any order, since added edges come last.
 
     Every run begins with the same state of the random generators, so that a model that always drops draws the same
     nodes each time.
@@ -78,12 +79,12 @@ def try_way(
         pairs = [(whole, weighted(data, ones)), (part, weighted(data, keep.to(ones.dtype)))]
         plain = slope(data, plainly)
         steep = slope(data, lambda graph: weighted(graph, ones))
-        if way is own_weights:  # which takes edges of weight 0 out, so that only small weights say something
+        if way is own_weights:  # which removes edges of weight 0, so that only small weights are informative
             rest = keep | _first_of_each_target(data.edge_index, data.x.size(0))
             faint = torch.where(rest, 1.0, FAINT).to(ones.dtype)
             fades = plainly(without_edges(data, rest)), weighted(data, faint)
         finite = way in _EXACT_GRADIENTS or _has_finite_gradient(lambda p: weighted(data, p), keep.to(ones.dtype))
-    except Exception as error:  # the model does not take weights this way
+    except Exception as error:  # the model does not accept weights in this way
         _LOG.debug("%s does not work for %s: %s", way.__name__, type(model).__name__, error)
         return Outcome(f"it fails with edge weights: {first_line(error)}", reacts_to_edges=False)
     reacts = not torch.equal(whole, part)
@@ -95,12 +96,12 @@ def try_way(
 
 
 def _difference(pairs: list[tuple[Tensor, Tensor]], plain: Tensor, steep: Tensor, x: Tensor) -> str | None:
-    """How outputs and slopes with weights differ from those without, if they do by more than rounding."""
+    """How outputs and gradients with weights differ from those without, if they differ by more than rounding."""
     (whole, ones), (part, zeros) = pairs
     kind = precision(x)
     coarse, eps = is_coarse(kind), torch.finfo(kind).eps
     effect = (whole - part).abs().max()
-    # small beside the effect of the edges, and rounding beside the output
+    # small compared with the effect of the edges, and rounding compared with the output
     rounding = (8 if coarse else 100) * eps * whole.abs().max()
     tolerance = (1e-7 if kind == torch.float64 else 1e-3) * effect + rounding
     if not bool((whole - ones).abs().max() <= tolerance):
@@ -129,7 +130,7 @@ def _is_near(without: Tensor, faint: Tensor, whole: Tensor) -> bool:
 
 
 def _has_finite_gradient(run: Callable[[Tensor], Tensor], presence: Tensor) -> bool:
-    """Also where all edges of a node are absent, whose degree a layer may divide by."""
+    """Whether gradients are finite even if all edges of a node are absent, whose degree a layer may divide by."""
     with torch.enable_grad():
         presence = presence.clone().requires_grad_()
         out = run(presence)
@@ -141,7 +142,7 @@ def _has_finite_gradient(run: Callable[[Tensor], Tensor], presence: Tensor) -> b
 
 @torch.no_grad()
 def why_no_way_can_work(model: nn.Module, run: Callable[[], Tensor]) -> str | None:
-    """What is the matter with a model as a whole, as a part of a sentence about it."""
+    """What is wrong with a model as a whole, as a part of a sentence about it."""
     if is_scripted(model):
         return (
             "TorchScript hides its layers, and it has no edge_weight that does what edges do: "

@@ -1,7 +1,7 @@
 """Ways to give edges a presence between 0 and 1 in a model that may know nothing of edge weights.
 
-Each way takes a model, how to call it, a graph and the presences, and runs the model. Which one a model gets is found
-out by trying, not by reading signatures: many layers accept weights and ignore them.
+Each way takes a model, how to call it, a graph and the presences, and runs the model. Which one a model gets is decided
+by trial runs, not by reading signatures: many layers accept weights and ignore them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def patched(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> A
 
 
 def patched_plainly(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
-    """The same with every sum over neighbours computed at once, for models that look at it before they map it."""
+    """The same with every sum over neighbours computed immediately, for models that use it before a linear map."""
     with computing_sums_at_once():
         return patched(model, caller, data, presence)
 
 
 def native(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
-    """The model takes edge weights itself: it gets its own weights times the presences."""
+    """The model accepts edge weights itself: it gets its own weights times the presences."""
     graph = copy.copy(data)
     name = weight_name(caller, data)
     own = data.get(name)
@@ -80,7 +80,7 @@ def _each_its_way(
 def _given_weights(conv: MessagePassing, presence: Tensor) -> Callable[..., Tensor]:
     """The layer's own forward with its weights times the presences.
 
-    Edges of presence 0 are taken out: a layer that divides by a sum of weights has no finite gradient where all of
+    Edges of presence 0 are removed, because a layer that divides by a sum of weights has no finite gradient if all of
     them are 0.
     """
     forward, signature, keep = conv.forward, inspect.signature(conv.forward), presence > FLOOR
@@ -98,12 +98,12 @@ def _given_weights(conv: MessagePassing, presence: Tensor) -> Callable[..., Tens
 
 
 def takes_weights(conv: MessagePassing) -> bool:
-    """Whether the forward of a layer has a parameter for edge weights; what it does with them shows a trial."""
+    """Whether the forward of a layer has a parameter for edge weights; a trial shows what it does with them."""
     return {"edge_index", "edge_weight"} <= set(inspect.signature(conv.forward).parameters)
 
 
 def filtered(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
-    """Edges of presence 0 are really taken out; there is nothing between 0 and 1."""
+    """Edges of presence 0 are removed; nothing between 0 and 1 is possible."""
     whole = not presence.requires_grad and bool(((presence == 0) | (presence == 1)).all())
     if not whole:
         raise UnsupportedLayerError(why_not(model))
@@ -126,7 +126,7 @@ def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
 
 
 def why_not(model: nn.Module, remedy: str = "edge_steps=0 still works", found: str | None = None) -> str:
-    """The sentence that names the layers that stand in the way.
+    """The sentence that names the layers which keep edges from being learned.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""Finding Z, the second-last representation, in a model nobody has seen before."""
+"""Finding Z, the second-last representation, in any model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Traced(NamedTuple):
 class Tap:
     """Takes Z from a running model: the input (or output) of one layer call, then through ``tail``.
 
-    ``tail`` are propagation calls that come later in the model; each is given Z instead of its own input. A tap knows
+    ``tail`` are propagation calls that come later in the model; each gets Z instead of its own input. A tap knows
     modules by their names, so that it can be kept without keeping the model alive.
     """
 
@@ -101,9 +101,9 @@ class Tap:
 
 
 def tapped(model: nn.Module, taps: Sequence[Tap], run: Callable[[], object]) -> tuple[object, list[Tensor]]:
-    """Run the model once, as a whole: what it returns, and what each of several taps without a tail takes from it.
+    """Run the model once, as a whole; return its output, and what each of several taps without a tail takes from it.
 
-    What a later layer overwrites in place, as an activation may, is taken in a run of its own.
+    Tensors that a later layer overwrites in place, as an activation may, are taken in a run of their own.
     """
     modules = {model.get_submodule(tap.layer.name): tap.layer.name for tap in taps}
     turns: Counter[nn.Module] = Counter()
@@ -151,10 +151,9 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
     """Z as the node-level input of the last executed top-level layer with weights.
 
     Layers are whole convolutions, in the order they run, not in the order they were registered. A module that holds
-    several layers and is given something that does not react to edges (a model inside a wrapper, the perceptron of
-    APPNP) is opened. If the input does not react to edges because the linear maps come first (APPNP, GPR), it is sent
-    through the propagation that follows; if nothing follows, the layer itself is the propagation and its output is
-    taken.
+    several layers and whose input does not react to edges (a model inside a wrapper, the perceptron of APPNP) is
+    opened. If the input does not react to edges because the linear maps come first (APPNP, GPR), it is sent through the
+    propagation that follows; if nothing follows, the layer itself is the propagation and its output is taken.
     """
 
     def is_good(tap: Tap) -> bool:
@@ -165,7 +164,7 @@ def find_tap(model: nn.Module, run: Callable[[], object], nodes: int, reacts: Ca
         calls = [c for c in _trace(units, run, nodes) if _has_weights(c.module) or _propagates(c.module)]
         inner = [_inner_layers(call) for call in calls]
         weighted = [k for k, c in enumerate(calls) if _has_weights(c.module) and (inner[k] or c.input is not None)]
-        if not weighted:  # its layers are there, but it multiplies with their weights itself
+        if not weighted:  # it has layers, but multiplies by their weights itself
             for call in reversed(calls):
                 if is_good(Tap(call.call)):
                     return Tap(call.call)

@@ -1,4 +1,4 @@
-"""What is said when a model fails."""
+"""Messages for models that fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def failures_named(model: nn.Module | None, data: Data) -> Iterator[None]:
 
 
 def cannot_run(model: nn.Module | None, data: Data, error: Exception) -> str:
-    """The sentence for a model that does not go with a graph."""
+    """The sentence for a model that does not run on a graph."""
     said = f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}"
     if isinstance(error, NotImplementedError):
         return f"{said}; give it a forward(x, edge_index) that returns the scores of the nodes"
@@ -57,7 +57,7 @@ def _remedy(model: nn.Module | None, data: Data, message: str) -> str:
 
 
 def _called(model: nn.Module) -> str:
-    """How the model was called, where it may have wanted something else."""
+    """How the model was called, if it may have expected something else."""
     caller = Caller(model)
     if caller.wants_data:
         return f"its forward was given the whole graph as {caller.graph[0]}, so wrap it if that is something else, or "

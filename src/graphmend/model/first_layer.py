@@ -1,7 +1,7 @@
-"""Finding the first layer of a model nobody has seen before: its output before any activation, and its linear maps.
+"""Finding the first layer of any model: its output before any activation, and its linear maps.
 
-Shift in the features shows there first and in the model's own units, and it is the last place where the way back to the
-features is a linear map.
+A shift of the features shows there first, in the model's own units, and it is the last place from which a linear map
+leads back to the features.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from graphmend.model.scripted import is_scripted, require_visible_layers
 
 __all__ = ["FirstLayer", "find_first_layer", "response_of_mean"]
 
-_ROUNDING = 1e-5  # of the largest number, up to which two gradients count as equal
+_ROUNDING = 1e-5  # times the largest number, up to which two gradients count as equal
 _GOLDEN = 0.618034  # its multiples modulo 1 have no pattern in which errors could cancel
-LEAST_RESPONSE = 1e-4  # of an output's largest number, by which other features must move it
+LEAST_RESPONSE = 1e-4  # times an output's largest number: other features must move the output at least that far
 _LOG = logging.getLogger(__name__)
 _NORMS = (_BatchNorm, GraphBatchNorm)
 
@@ -41,7 +41,7 @@ class FirstLayer:
 
     Args:
         tap: Takes it from a running model.
-        norm: Name of the batch normalisation that is given it, if there is one.
+        norm: Name of the batch normalisation behind it, if there is one.
     """
 
     tap: Tap
@@ -58,12 +58,12 @@ class _Output(NamedTuple):
 def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x: Tensor) -> FirstLayer:
     """The last output that is affine in the features, or the convolution it is a part of.
 
-    Runs with pairs of feature matrices, and with what lies half way between them, show which outputs are affine in the
-    features; a run with half of the edges shows which of them react to edges. The last affine output that reacts, and
-    comes before a batch normalisation (which is affine, too, once training is over), is the first layer of a GCN, of
-    GraphSAGE and of GIN. Where none reacts, the first layer is the convolution around the last affine output (GAT), or
-    that output itself (a linear map in front of everything else). A convolution that is nowhere affine and has no
-    modules inside is taken as it is. In a model that reads no edges, every output counts as one that reacts.
+    Runs with pairs of feature matrices, and with their means, show which outputs are affine in the features; a run with
+    half of the edges shows which of them react to edges. The last affine output that reacts, and comes before a batch
+    normalisation (which is affine, too, once training is over), is the first layer of a GCN, of GraphSAGE and of GIN.
+    If none reacts, the first layer is the convolution around the last affine output (GAT), or that output itself (a
+    linear map before everything else). A convolution without affine outputs or modules inside is taken as it is. In a
+    model that reads no edges, every output counts as one that reacts.
 
     Args:
         model: The model.
@@ -88,7 +88,7 @@ def find_first_layer(model: nn.Module, run: Callable[[Tensor, bool], object], x:
             return False
         if not third or not between:
             return True
-        # a ReLU that is on at every node shows with negative features, unless the model cannot take those
+        # negative features reveal a ReLU that is active at every node, unless the model cannot take them
         opposite, half = third[call].value, between[call].value
         return not bool(opposite.isfinite().all()) or _is_middle(value, opposite, half)
 
@@ -122,7 +122,7 @@ def _chosen(affine: list[Call], reacting: list[Call], outputs: dict[Call, _Outpu
 
 
 def _holds_layers(module: nn.Module) -> bool:
-    """Whether a module holds convolutions and is none itself, as a whole model inside a wrapper does."""
+    """Whether a module holds convolutions but is not one itself, such as a whole model inside a wrapper."""
     return not isinstance(module, MessagePassing) and any(isinstance(m, MessagePassing) for m in module.modules())
 
 
@@ -174,9 +174,9 @@ def response_of_mean(first_layer: Callable[[Tensor], Tensor], x: Tensor) -> Tens
 def _responses(mean: Tensor, products: list[Tensor]) -> Tensor:
     """How each unit follows a shift of all rows of some products, ``(units, columns of all products)``.
 
-    Most layers sum each column of a product over neighbours by itself, so that unit i follows column i alone. Then one
-    gradient of all units together has all numbers, and one in another direction shows whether that is so; otherwise
-    each unit has a gradient of its own.
+    Most layers sum each column of a product over neighbours separately, so that unit i depends on column i alone. Then
+    a single gradient of all units together holds all numbers, and a second one in another direction shows whether that
+    is the case; otherwise each unit needs a gradient of its own.
     """
     units = mean.numel()
     if all(product.size(1) == units for product in products):
@@ -222,7 +222,7 @@ def _outputs(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Cal
 
 
 def _outputs_if_any(model: nn.Module, run: Callable[[], object], x: Tensor) -> dict[Call, _Output]:
-    """The same; none where the model cannot take the features it is given."""
+    """The same; empty if the model cannot take these features."""
     try:
         return _outputs(model, run, x)
     except torch.OutOfMemoryError:
@@ -239,7 +239,7 @@ def _is_middle(first: Tensor, second: Tensor, middle: Tensor) -> bool:
 
 
 def _is_moved(first: Tensor, second: Tensor) -> bool:
-    """Whether other features make a difference beyond rounding; what is given none of them is affine for no reason."""
+    """Whether other features make a difference beyond rounding; a constant output is affine, too."""
     return float((first - second).abs().max()) > LEAST_RESPONSE * float(first.abs().max())
 
 

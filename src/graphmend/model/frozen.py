@@ -83,16 +83,16 @@ class FrozenGNN:
 
     The model is called as ``forward(x, edge_index)``, with ``edge_weight`` or ``edge_attr`` besides, or as
     ``forward(data)``, and returns logits, log-softmax or a single binary logit per node. Use it as a context manager:
-    inside, the model is in eval mode without parameter gradients and the global generators are seeded; at the end, also
-    after an exception, model and generators are as they were. A model that is seen to write into its input is given a
-    copy of it; otherwise it is given your tensors themselves. The generators belong to the whole process: while a block
-    is open, other threads that open one, or mend, wait for its end.
+    inside, the model is in eval mode without parameter gradients and the global generators are seeded; at the end, even
+    after an exception, model and generators are as they were. A model that writes into its input gets a copy of it;
+    otherwise it gets your tensors themselves. The generators belong to the whole process: while a block is open, other
+    threads that open one, or mend, wait until it ends.
 
     Args:
         model: Any ``nn.Module``.
         data: The graph; its further attributes are passed on to a model that asks for them.
-        embedding: Name of the module whose output is Z. By default the model's own ``embed`` method, else the
-            node-level input of the last layer that runs.
+        embedding: Name of the module whose output is Z. By default, Z comes from the model's own ``embed`` method, or
+            is the node-level input of the last layer that runs.
         seed: For models that draw random numbers even in eval mode.
         mode: ``"eager"`` runs every view by itself.
         taps: Where the first layer and Z come from, see :attr:`taps`; by default they are found on this graph.
@@ -153,7 +153,7 @@ class FrozenGNN:
             self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
             self._probe = Probe(self.module, self._data, self._wiring, self._embedding, self._seed, taps, self.output)
             self._probe.run_once()
-            if self._embedding is not None:  # complain about a wrong name also where Z is not needed
+            if self._embedding is not None:  # so that a wrong name is an error even if Z is not needed
                 self._probe.embedding()
             self._forward = self._probe.forward
             self._stack, self._thread = stack.pop_all(), threading.get_ident()
@@ -243,7 +243,7 @@ class FrozenGNN:
         return put_together(graph.over(run, ranges, key), x.size(0))
 
     def _shown(self, name: str, weights_count: bool, data: Data) -> tuple[Tensor, ...]:
-        """The outputs of a name on a graph that may be another one."""
+        """The outputs of the method with that name on a graph that may be another one."""
         with self.on(data, weights_count=weights_count):
             if name == "all":
                 return tuple(self.observe(data))
@@ -252,7 +252,7 @@ class FrozenGNN:
 
     @functools.cached_property
     def sharding(self) -> Sharding:
-        """In which shards the model runs on mapped graphs."""
+        """The shards in which the model runs on mapped graphs."""
         leave_out, output = self._wiring.leave_out, self.output
         return Sharding(self.module, self.width, self._seed, leave_out, output, self._can_stream)
 
@@ -262,9 +262,9 @@ class FrozenGNN:
 
     @property
     def taps(self) -> Taps:
-        """Where the first layer and Z come from: what was given, or what is found on this graph alone.
+        """Where the first layer and Z come from: as given, or as found on this graph alone.
 
-        Once somebody has asked, this is where :meth:`first_layer` and :meth:`embed` take them from.
+        From the first access on, :meth:`first_layer` and :meth:`embed` take them from there.
         """
         self._caller()
         return self._probe.taps()
@@ -297,7 +297,7 @@ class FrozenGNN:
     def dropping(self) -> Iterator[None]:
         """Inside, the model drops at random whatever it drops in training; normalisations stay as they are.
 
-        What modules keep while they train, such as running statistics of their own, is as before at the end.
+        State that modules update in training, such as running statistics of their own, is restored at the end.
         """
         with frozen_model(self.module):
             for module in self.module.modules():
@@ -305,7 +305,7 @@ class FrozenGNN:
             yield
 
     def embed_views(self, graphs: Sequence[Data]) -> Sequence[Tensor]:
-        """Z of several views of one graph; where operations are short, the views go through the model together."""
+        """Z of several views of one graph; if operations are short, the views go through the model together."""
         self._caller()
         if self._may_stack(graphs) and self._stacks_views():
             self.stacked_views = True
@@ -425,7 +425,7 @@ class FrozenGNN:
             self._data, self._presence = own
 
     def prepare(self, edge_index: Tensor) -> None:
-        """Compute what is otherwise computed when first needed, because it cannot be computed inside a recording."""
+        """Compute in advance what cannot be computed inside a recording."""
         adjacency = Adjacency.of(edge_index, self._data.x.size(0))
         _ = adjacency.inverse_perm
         for number in self._wiring.numbers_of_views:
@@ -465,12 +465,12 @@ class FrozenGNN:
 
 
 def _presence_of_all(edge_index: Tensor, x: Tensor) -> Tensor:
-    """A weight of 1 for each edge, the same tensor in every run, so that what comes of it is computed once."""
+    """A weight of 1 for each edge, the same tensor in every run, so that its consequences are computed once."""
 
     def ones() -> Tensor:
         return torch.ones(edge_index.size(1), dtype=x.dtype, device=x.device)
 
-    if x.is_cuda and torch.cuda.is_current_stream_capturing():  # what a recording computes is overwritten
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():  # a recording overwrites what it has computed
         return ones()
     return cached(("all present", x.dtype), (edge_index,), ones)
 

@@ -1,4 +1,4 @@
-"""Whether a model answers for each node or for each graph of a batch."""
+"""Whether a model predicts for each node or for each graph of a batch."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def has_row_per_graph(model: nn.Module, batch: Batch, output: Output = None) -> 
         few = put_together(list(Graphs(batch))[:2], batch)
         with FrozenGNN(model, few, output=output) as frozen:
             rows = frozen.predict(few).size(0)
-    except GraphMendError:  # whatever is wrong is said where the graphs are mended
+    except GraphMendError:  # mending the graphs will say what is wrong
         return False
     return bool(rows == few.num_graphs != few.num_nodes)

@@ -1,9 +1,9 @@
-"""Finding out how a model nobody has seen before is run, by trial runs on a few nodes of its graph wherever that works.
+"""Finding out how to run any model, by trial runs on a few nodes of its graph wherever that works.
 
-A probe knows a model and a graph, and nothing of what they are used for. Each trial runs once, when its result is first
-asked for; the result is kept in the model's ``Wiring``, unless the features are the same at all nodes. The first layer
-is looked for on each graph anew, so that what is found does not depend on the graphs that came before; a source card
-says where it was on the training graph.
+A probe knows a model and a graph, and nothing about what they are used for. Each trial runs once, when its result is
+first needed; the result is kept in the model's ``Wiring``, unless the features are the same at all nodes. The first
+layer is found anew on each graph, so that it does not depend on earlier graphs; a source card says where it was on the
+training graph.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Probe"]
 
 _LOG = logging.getLogger(__name__)
 
-FEW_EDGES = 10_000  # whose ends are compared, to see whether the features say anything
+FEW_EDGES = 10_000  # whose ends are compared, to see whether features vary
 
 
 class Probe:
@@ -98,7 +98,7 @@ class Probe:
 
     @functools.cached_property
     def findings(self) -> Wiring:
-        """Where findings go: they last only if an edge that trials leave out lies between nodes that differ."""
+        """Where findings are kept: beyond this graph only if an edge that trials leave out joins nodes that differ."""
         source, target = self.data.edge_index[:, ~self._half][:, :FEW_EDGES]
         return self.wiring if bool((self.data.x[source] != self.data.x[target]).any()) else self._own
 
@@ -112,7 +112,7 @@ class Probe:
         return fresh(data, self.wiring.written or ())
 
     def run_once(self) -> None:
-        """Does the model run on the graph at all, and does it write into its input?"""
+        """Find out whether the model runs on the graph at all, and whether it writes into its input."""
         if self.wiring.written is None:
             with untouched_rng(self._seed):
                 self._run_first()
@@ -188,7 +188,7 @@ class Probe:
             if why_not is None:
                 self._way = way
                 break
-        if self._way is filtered:  # unless the model has failed altogether
+        if self._way is filtered:  # unless the model has failed completely
             with torch.no_grad(), untouched_rng(self._seed), failures_named(self.model, self.data):
                 self._logits()
         if reacts:  # otherwise the trials say nothing, and others are made for the next graph
@@ -203,7 +203,7 @@ class Probe:
         tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
         with untouched_rng(self._seed), failures_named(self.model, self.data):
             general = why_no_way_can_work(self.model, self._logits)
-        if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer stands in the way as well
+        if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer is in the way as well
             return f"edges cannot be learned through {type(self.model).__name__} ({general}); {remedy}"
         return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
 
@@ -219,7 +219,7 @@ class Probe:
             source, target = data.edge_index
             generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
             weight = 0.5 + torch.rand(source.numel(), generator=generator, device=data.x.device).to(data.x.dtype)
-            weight = weight.masked_fill(source == target, 1.0)  # what a self-loop weighs is the layer's own business
+            weight = weight.masked_fill(source == target, 1.0)  # how a self-loop is weighted is up to the layer
             graph, own = copy.copy(data), data.get("edge_weight")
             graph.edge_weight = weight if own is None else own * weight.to(own.dtype)
             try:
@@ -243,7 +243,7 @@ class Probe:
         return known.embedding
 
     def visible_embedding(self) -> Tap | None:
-        """What shows Z while the whole model runs; ``None`` where only a run of its own does."""
+        """The tap that takes Z while the whole model runs; ``None`` if Z needs a run of its own."""
         source = self.embedding()
         if isinstance(source, Tap):
             return None if source.tail else source
@@ -254,7 +254,7 @@ class Probe:
 
     @torch.no_grad()
     def _trace_own_embed(self) -> Tap | None:
-        """The layer that shows what the model's own ``embed`` returns, on all edges and on half of them."""
+        """The layer whose output equals that of the model's own ``embed``, on all edges and on half of them."""
         own = Caller(self.model.embed, self.wiring.leave_out)  # type: ignore[arg-type]
         try:
             tap = self._find_tap()
@@ -289,7 +289,7 @@ class Probe:
         data = copy.copy(self.data)
         try:
             own = Caller(method, self.wiring.leave_out)
-            with torch.enable_grad():  # even where only the value of Z is wanted
+            with torch.enable_grad():  # even if only the value of Z is wanted
                 data.x = data.x.clone().requires_grad_().clone()
                 z = own(data)
         except Exception as error:

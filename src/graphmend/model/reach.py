@@ -1,4 +1,4 @@
-"""How far a model looks: measured on paths whose far ends are cut off, never read off the model.
+"""How far a model looks, measured on paths whose far ends are cut off.
 
 On a path, what lies more hops away than the model looks can be cut off without a change of the output at the other end.
 Degrees count as well: a GCN of two layers looks at the edges into nodes two hops away, so three hops are needed. The
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 PATHS = 8
 LONGEST = 32  # hops that are looked for
 LEAVES = 2  # further neighbours of each node of a path
-STEADY = 3  # so many further hops must change nothing
+STEADY = 3  # further hops that must change nothing
 CLOSE = {torch.float64: 1e-11, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 
 
@@ -36,7 +36,7 @@ CLOSE = {torch.float64: 1e-11, torch.float32: 1e-6, torch.float16: 1e-3, torch.b
 def reach_of(
     model: nn.Module, graph: Data, symmetric: bool, seed: int, leave_out: frozenset[str], output: Output
 ) -> int | None:
-    """How many hops of halo a model needs to compute the same on a shard; ``None`` where no number is enough.
+    """How many hops of halo a model needs to compute the same on a shard; ``None`` if no number is enough.
 
     Args:
         model: The model in evaluation mode.

@@ -1,4 +1,4 @@
-"""Leave a model, and the random number generators, exactly as they were found."""
+"""Leaving a model, and the random number generators, exactly as they were."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _ONE_AT_A_TIME = threading.RLock()
 
 @restoring
 def untouched_rng(seed: int) -> Iterator[None]:
-    """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and give each its state back.
+    """Seed the global generators inside (torch's for CPU and CUDA, Python's, NumPy's), and restore each of them
+    afterwards.
 
-    The generators belong to the whole process, so one thread at a time is inside; others wait. Blocks of one thread may
-    be nested.
+    The generators belong to the whole process, so only one thread at a time is inside and others wait. Blocks of one
+    thread may be nested.
     """
     with _ONE_AT_A_TIME:
         has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
@@ -55,7 +56,7 @@ def frozen_model(model: nn.Module) -> Iterator[None]:
 
     Every module's attributes (mode, caches, patched ``forward``, whatever a model stores while it runs), the contents
     of its tables (parameters, buffers, hooks, lists and dicts of its own) and tensors, and the ``requires_grad`` flags
-    are put back, also after an exception or Ctrl-C, which waits where it would cut that short.
+    are restored, even after an exception or Ctrl-C, which waits if it would interrupt that.
     """
     modules = list(model.modules())
     modes = [(module, getattr(module, "training", None)) for module in modules]  # a scripted module keeps it elsewhere
@@ -99,7 +100,7 @@ def _switch_to_eval(model: nn.Module) -> None:
 
 
 def plain(data: Data) -> Data:
-    """``data`` with tensors autograd can work with: none from inference mode, none that wants a gradient itself."""
+    """``data`` with tensors that autograd can work with: none from inference mode, none that requires a gradient."""
     out = copy.copy(data)
     with torch.inference_mode(False):
         for name, value in data.to_dict().items():
@@ -114,9 +115,9 @@ def plain(data: Data) -> Data:
 def private(data: Data) -> Iterator[Data]:
     """A graph for a model to work on: :func:`plain`, and a copy if it is small, so that ``data`` stays as it is.
 
-    A model that is seen to write into its input gets another copy at every call. One that begins to do so later has
-    spoilt whatever was computed since; that raises an error at the end. To keep a large graph twice only for such a
-    model would cost more than it is worth.
+    A model that writes into its input gets another copy at every call. If it begins to do so only later, it has spoilt
+    everything computed since, which raises an error at the end. Keeping a large graph twice just for such models would
+    cost more than it is worth.
     """
     own = plain(data)
     tensors = {name: value for name, value in own.to_dict().items() if isinstance(value, Tensor)}
@@ -142,7 +143,7 @@ def _tensors(model: nn.Module, modules: list[nn.Module]) -> list[Tensor]:
 
 
 def _groups(tensors: list[Tensor]) -> list[list[Tensor]]:
-    """Tensors that can lie side by side in one: to copy and to compare them takes one call instead of many."""
+    """Tensors that fit side by side into one, so that copying and comparing them takes one call instead of many."""
     groups: dict[tuple[torch.dtype, torch.device, int], list[Tensor]] = {}
     for tensor in tensors:
         alone = id(tensor) if tensor.is_quantized else 0  # each has a scale of its own
@@ -157,7 +158,7 @@ def _flat(group: list[Tensor]) -> Tensor:
 def _is_same(group: list[Tensor], content: Tensor) -> bool:
     try:
         return torch.equal(_flat(group), content)
-    except RuntimeError:  # there is no memory for a copy, or no copy of what a tensor has become
+    except RuntimeError:  # there is no memory for a copy, or this tensor cannot be copied
         return False
 
 
@@ -172,7 +173,7 @@ def _restore(group: list[Tensor], shapes: list[torch.Size], content: Tensor) -> 
 
 
 def _disable_cache(module: nn.Module) -> None:
-    """Layers with ``cached=True`` reuse the normalisation of the first graph they saw, whatever they are given."""
+    """Layers with ``cached=True`` reuse the normalisation of the first graph they saw, whatever their input."""
     if getattr(module, "cached", False) is True:
         module.cached = False  # type: ignore[assignment]
         for name in [name for name in vars(module) if name.startswith("_cached")]:

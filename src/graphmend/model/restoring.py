@@ -1,7 +1,7 @@
-"""Ctrl-C never cuts short what puts a model or a random generator back: it waits those microseconds.
+"""Ctrl-C never interrupts the restoring of a model or a random generator: it waits those microseconds.
 
-Python raises ``KeyboardInterrupt`` between any two steps of the main thread, also between those of a ``finally`` block.
-While a :class:`Restoring` is open, the handler looks at what is interrupted: where that belongs to a function marked by
+Python raises ``KeyboardInterrupt`` between any two steps of the main thread, even those of a ``finally`` block. While a
+:class:`Restoring` is open, the handler looks at what is interrupted: if that belongs to a function marked by
 :func:`finishes`, the exception is raised when the function has returned, and at once everywhere else.
 """
 
@@ -59,7 +59,7 @@ def _on_ctrl_c(otherwise: Callable[[int, FrameType | None], Any], number: int, f
 
 
 def _catch_up(frame: FrameType | None) -> None:
-    """Do what Ctrl-C should have done, unless what called the marked function is itself called by another one."""
+    """Do what Ctrl-C should have done, unless a marked function is still running further up."""
     if not _Pending.pressed or not _is_main_thread() or _is_finishing(frame):
         return
     _Pending.pressed = False

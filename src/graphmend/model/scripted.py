@@ -1,4 +1,4 @@
-"""Models from ``torch.jit.script`` and ``torch.jit.trace``: they run, but nobody can look at their layers."""
+"""Models from ``torch.jit.script`` and ``torch.jit.trace``, which run but hide their layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine would like to do with a frozen model, tried on a few nodes: stack views, share features."""
+"""Trials on a few nodes of what makes a frozen model fast: stacking views, sharing features."""
 
 from __future__ import annotations
 

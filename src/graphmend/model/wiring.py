@@ -1,8 +1,8 @@
-"""What trial runs have shown about a model, kept for its next graph.
+"""Findings of trial runs about a model, kept for its next graph.
 
 Findings belong to a model of a certain structure with a certain kind of graph. Anything that could change them, another
-layer, setting or hook, another width or attribute of the graph, leads to new trials. Nothing in here refers to the
-model, which would otherwise never be freed.
+layer, setting or hook, another width or attribute of the graph, leads to new trials. Nothing here refers to the model,
+which could otherwise never be freed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Taps:
 
 @dataclass
 class Wiring:
-    """How a model is run; ``None`` has not been tried yet."""
+    """How a model is run; ``None`` means not tried yet."""
 
     leave_out: frozenset[str] = frozenset()  #: optional arguments of its forward that it cannot take
     runs_on_sample: bool | None = None  #: whether a few nodes of the graph are enough for trials
@@ -78,7 +78,7 @@ def signature(model: nn.Module, data: Data, embedding: str | None) -> Hashable:
 
 
 def _settings(module: nn.Module) -> tuple[Any, ...]:
-    """Plain attributes, which hooks there are, and which functions it has, a ``forward`` of its own among them."""
+    """Plain attributes, which hooks there are, and which functions it has, including a ``forward`` of its own."""
     settings: list[Any] = []
     for name, value in vars(module).items():
         if isinstance(value, (bool, int, float, str, type(None))) and name != "training":

@@ -1,4 +1,4 @@
-"""What a state makes of the signs of the next graph: its scores, their ranks, and the bets on them."""
+"""The scores of the next graph, their ranks, and the bets on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphmend.monitor.state import CENTRE, State
 
 __all__ = ["WARM_UP", "capital_of", "found_in", "likeliest", "limit_of", "take"]
 
-WARM_UP = 20  # graphs that a new one is compared with, at least, before anything is bet
+WARM_UP = 20  # graphs, at least, that a new one is compared with before anything is bet
 
 
 def take(state: State, signs: Signs, graph: int, *, learns: bool = False) -> tuple[dict[str, float], dict[str, float]]:
@@ -45,12 +45,12 @@ def take(state: State, signs: Signs, graph: int, *, learns: bool = False) -> tup
 
 
 def capital_of(state: State) -> dict[str, float]:
-    """What the bets against each kind have made of 1, as a power of ten."""
+    """The capital of the bets against each kind, which began with 1, as a power of ten."""
     return {name: kind.detector.log_capital / math.log(10) for name, kind in state.kinds.items()}
 
 
 def limit_of(state: State) -> float:
-    """The capital, as a power of ten, from which the evidence for a kind suffices."""
+    """The capital, as a power of ten, at which the evidence for a kind suffices."""
     return math.log10(len(KINDS) / state.rate)
 
 
@@ -63,9 +63,9 @@ def found_in(state: State) -> list[str]:
 def likeliest(state: State, scores: dict[str, float]) -> str:
     """The kind of trouble that explains an alarm best: of those with half the evidence or more, the most unusual score.
 
-    A large fault makes all ranks as small as they can be, and then chance would choose among its traces. How far the
-    score lies from those of the first graphs, in steps and in units of their spread, does not saturate. Unknown nodes
-    move columns, too, but columns that have moved make no nodes unknown, so these come before them.
+    A large fault makes all ranks as small as possible, so that ranks alone would choose among its traces by chance. How
+    far the score lies from those of the first graphs, in steps and in units of their spread, does not saturate. Unknown
+    nodes move columns, too, but columns that have moved make no nodes unknown, so these come before them.
 
     Args:
         state: What is remembered; the evidence for at least one kind suffices.

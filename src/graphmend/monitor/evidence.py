@@ -6,14 +6,14 @@ least as large, ties broken by a random number :math:`\theta_n`,
 .. math:: p_n = \frac{\#\{i < n : s_i > s_n\} + \theta_n \#\{i \le n : s_i = s_n\}}{n}
 
 is uniform on (0, 1] and independent of :math:`p_1, \ldots, p_{n-1}` (Vovk, Gammerman and Shafer, *Algorithmic Learning
-in a Random World*). A bet is a function :math:`e_b(p) \ge 0` that falls in p and has the mean 1, so it gains only where
-numbers are larger than they were. The capital is spread over several bets b and over the graphs j at which to begin:
+in a Random World*). A bet is a decreasing function :math:`e_b(p) \ge 0` with mean 1, so it gains only if numbers are
+larger than before. The capital is spread over several bets b and over the graphs j at which to begin:
 
 .. math:: M_n = \sum_{j \le n} \pi_j \frac1B \sum_b \prod_{i=j}^n e_b(p_i) + \sum_{j > n} \pi_j
 
 is a martingale that begins at 1, so that :math:`P(\sup_n M_n \ge 1/\alpha) \le \alpha` (Ville). Numbers are rounded to
-steps of two percent before they are compared. So all that was seen is a table of counts, which does not grow with the
-stream, and nothing has to be forgotten: ranks in a sliding window, or among a fixed sample, are *not* independent.
+steps of two percent before they are compared. So everything seen is kept as a table of counts, which does not grow with
+the stream, and nothing has to be forgotten: ranks in a sliding window, or among a fixed sample, are *not* independent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["BETS", "Bag", "Detector", "level", "theta"]
 
 STEP_BETS = (0.01, 0.03, 0.1, 0.25)
 """Bets that most p-values are now below one of these: they gain quickly from a plain change."""
-STAKE = 0.9  # of the capital, that is lost where a p-value is not
+STAKE = 0.9  # of the capital, lost at a p-value that is not
 POWER_BETS = (0.5, 0.65, 0.8, 0.92)
 r"""Bets :math:`\varepsilon p^{\varepsilon - 1}`: they gain a little from many p-values that are somewhat small."""
 BETS = len(STEP_BETS) + len(POWER_BETS)
@@ -37,7 +37,7 @@ LOW, HIGH = 2.0**-30, 2.0**30  # numbers that are told apart
 
 
 def level(value: float) -> int:
-    """The step of a number on a fixed scale; 0 for what is no larger than nothing."""
+    """The step of a number on a fixed scale; 0 for numbers that are practically 0."""
     return 0 if value <= LOW else 1 + round(STEPS * math.log2(min(value, HIGH) / LOW))
 
 
@@ -57,7 +57,7 @@ class Bag:
         return self.counts.total()
 
     def add(self, value: int) -> None:
-        """One more."""
+        """Add a number."""
         self.counts[value] += 1
 
     def p_value(self, value: int, theta: float) -> float:
@@ -110,13 +110,13 @@ def theta(seed: int, graph: int, kind: str) -> float:
 
 
 def _log_gains(p: float) -> list[float]:
-    """The logarithm of what each bet makes of its stake."""
+    """The logarithm of the factor by which each bet multiplies its stake."""
     steps = [math.log(1 - STAKE + (STAKE / end if p <= end else 0.0)) for end in STEP_BETS]
     return steps + [math.log(power) + (power - 1) * math.log(p) for power in POWER_BETS]
 
 
 def _waiting(rounds: int) -> float:
-    """The share of the capital that waits for a later beginning; it falls so slowly that a late change is seen, too."""
+    """The share of the capital reserved for later beginnings; it falls so slowly that a late change is seen, too."""
     return 1 / math.log2(rounds + 2)
 
 

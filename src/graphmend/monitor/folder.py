@@ -1,4 +1,4 @@
-"""A folder as a stream: files that were not there before, each taken once, also after a kill."""
+"""A folder as a stream: new files, each taken once, even after a kill."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_files(folder: Path, marks: dict[str, str]) -> tuple[list[str], dict[str,
 
 
 def mark(path: Path) -> str:
-    """Size and time of a file, by which a file that was written again is told; of one that is gone, nothing."""
+    """Size and time of a file, by which a rewritten file is recognised; empty for one that is gone."""
     try:
         status = path.stat()
     except OSError:
@@ -63,7 +63,7 @@ def take_new(
     names, marks = new_files(folder, monitor.state.files)
     for name in names:
         path = folder / name
-        now = mark(path)  # before it is read: what changes meanwhile is taken again
+        now = mark(path)  # before it is read, so that a file that changes in the meantime is taken again
         try:
             graph: Data | Exception = prepare(load_graph(path))
         except (GraphMendError, *BROKEN) as error:

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a monitor."""
+"""The metrics of a monitor for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor: one graph after the other, and an alarm where the stream is no longer what it was."""
+"""The monitor: one graph after the other, and an alarm when the stream is no longer what it was."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Alarm:
     """The stream is no longer what it was.
 
     Args:
-        graph: The graph with which the evidence sufficed, counted from 0.
+        graph: The graph at which the evidence sufficed, counted from 0.
         name: Its name.
         kind: The kind of trouble that explains it best, see :data:`~graphmend.monitor.KINDS`: of those with at least
             half of the evidence (in logarithms), the one whose score is farthest from the usual ones.
         kinds: That kind, and all others for which the evidence suffices, the strongest first.
         since: The graph with which it probably began.
-        since_name: Its name, where it is still known.
-        rate: The probability that a stream that never changes ever raises an alarm, at most.
+        since_name: Its name, if that is still known.
+        rate: The largest probability that a stream which never changes ever raises an alarm.
 
     Example:
         >>> import torch
@@ -107,7 +107,7 @@ class Entry:
         sentence: The reason.
         scores: How bad it is, by kind; empty for a graph that failed.
         p_values: Its rank among the graphs before it, by kind; empty while there are too few of them.
-        capital: What the bets against each kind have made of 1, as a power of ten.
+        capital: The capital of the bets against each kind, which began with 1, as a power of ten.
         alarm: The alarm that this graph raised, if it did.
 
     Example:
@@ -146,19 +146,19 @@ class Entry:
 
 
 class Monitor:
-    """Watches a stream of graphs: mends each or only looks at it, and raises an alarm when the stream has changed.
+    """Watches a stream of graphs: mends or only examines each, and raises an alarm when the stream has changed.
 
     A stream that never changes raises an alarm *ever* with a probability of at most ``false_alarm_rate``, however long
-    it is. The page ``docs/monitor.md`` says what is assumed. ``monitor.alarm`` is the alarm that stands.
+    it is. The page ``docs/monitor.md`` says what is assumed. ``monitor.alarm`` is the current alarm.
 
     Args:
         model: A trained model, any PyG module; it is left as it was.
         card: Its source card, or the file that holds it.
-        state: The file that holds what is remembered. A monitor with the same file goes on where the last one was,
-            also where that was killed. Without a file everything is in memory.
+        state: The file that holds what is remembered. A monitor with the same file continues where the last one was,
+            even if that was killed. Without a file everything is in memory.
         log: A file that gets one JSON line for each graph.
-        false_alarm_rate: The probability of an alarm on a stream that does not change, at most.
-        mends: Whether graphs are mended; else they are only looked at.
+        false_alarm_rate: The largest probability of an alarm on a stream that never changes.
+        mends: Whether graphs are mended; otherwise they are only examined.
         limits: What may not change when a graph is mended.
         seed: Seed of what breaks ties between equal graphs, and of the adapters.
         output: Which part of what the model returns has the scores, see :func:`graphmend.mend`.
@@ -214,12 +214,12 @@ class Monitor:
         self.close()
 
     def close(self) -> None:
-        """Let another monitor have the state."""
+        """Release the state, so that another monitor can use it."""
         self._open.close()
 
     @property
     def alarm(self) -> Alarm | None:
-        """The alarm that stands."""
+        """The current alarm."""
         return None if self.state.alarm is None else Alarm.of(self.state.alarm)
 
     @property
@@ -247,7 +247,7 @@ class Monitor:
     ) -> tuple[Adaptation | Failure, Entry]:
         """Take the next graph: its result as from :func:`graphmend.mend`, and what was noted.
 
-        A graph that is no good costs nothing but an entry with the decision ``"failed"``.
+        A graph that cannot be used only leads to an entry with the decision ``"failed"``.
 
         Args:
             graph: The graph, or the exception that reading it raised.
@@ -261,19 +261,19 @@ class Monitor:
     def learn(self, graph: Data, name: str = "") -> Entry:
         """Take a graph that is known to be fine, before the stream begins: others are compared with it.
 
-        Such graphs stand in for the first ones of the stream, so they must be like these: held-out graphs, or those of
-        the days before.
+        Such graphs take the place of the first ones of the stream, so they must be like these: held-out graphs, or
+        those of previous days.
         """
         begun = any(kind.detector.rounds for kind in self.state.kinds.values())
         require(not begun, "the stream has begun, so no more graphs can be learned; call restart() first")
         return self._take(graph, name, None, None, learns=True)[1]
 
     def restart(self, *, forget: bool = False) -> None:
-        """Begin anew after an alarm. A false-alarm rate holds from one beginning to the next.
+        """Start afresh after an alarm. The false-alarm rate holds from one start to the next.
 
         Args:
             forget: Whether also to forget the graphs that came before the first bet. They are kept by default, for a
-                stream that was repaired; forget them where a new normal has begun.
+                stream that was repaired; forget them if a new normal has begun.
         """
         kinds = {name: Watched() for name in KINDS}
         if not forget:

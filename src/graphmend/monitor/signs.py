@@ -1,9 +1,9 @@
-"""What is watched: one look at a graph, and from it a number for each kind of trouble, the larger the worse.
+"""What is watched: for each graph a number for each kind of trouble, the larger, the worse.
 
-The look measures what the gate asks about, but without limits: only how a graph ranks among others will count. Broken
-rows are repaired before the rest is measured, as the gate does it, so that one kind of trouble does not look like all
-of them. For rows, columns and unknown nodes the card says what is usual. How many edges and how much of each class
-there is differs from every healthy graph to the card, too; there the first graphs of the stream say what is usual.
+The numbers are those that the gate asks about, but without limits: only the rank of a graph among others will count.
+Broken rows are repaired before the rest is measured, as in the gate, so that one kind of trouble does not look like all
+of them. For rows, columns and unknown nodes the card says what is usual. The number of edges and the shares of classes
+differ from the card in healthy graphs, too; for these, the first graphs of the stream say what is usual.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = {
     "unknown": "nodes like none that the model knows, for which no mender has a remedy",
     "mix": "another mix of the nodes that the model knows",
 }
-"""The kinds of trouble, in words; where several are found, the first of them explains the others best.
+"""The kinds of trouble, in words; if several are found, the first of them explains the others best.
 
 Example:
     >>> from graphmend.monitor import KINDS
@@ -45,7 +45,7 @@ Example:
     ['rows', 'columns', 'edges', 'unknown', 'mix']
 """
 CENTRED = ("edges", "mix")
-"""The kinds that are told from what is usual in the stream itself."""
+"""The kinds that are compared with what is usual in the stream itself."""
 
 Signs: TypeAlias = dict[str, list[float]]
 """What was measured of one graph, by kind."""
@@ -94,10 +94,10 @@ def signs_of(case: Case, card: SourceCard) -> Signs:
 
 
 def _unknown(first: Tensor, card: SourceCard) -> float:
-    """The share of nodes that are unlike any known one, as they are and also once mean and spread are the card's.
+    """The share of nodes unlike any known one, both as they are and after mean and spread are brought to the card's.
 
-    Where columns have moved, the second brings the nodes back to the known ones; where the mix is another one, the
-    first leaves them there.
+    If columns have moved, the second brings the nodes back to the known ones; if only the mix differs, they are known
+    from the start.
     """
     own, usual = moments(first), card.first
     aligned = (first - own.mean) / own.unit * usual.std + usual.mean
@@ -105,7 +105,7 @@ def _unknown(first: Tensor, card: SourceCard) -> float:
 
 
 def score(kind: str, signs: Signs, centre: Signs) -> float:
-    """How bad the signs of a kind are, not negative, and infinite where they are no numbers.
+    """How bad the signs of a kind are: not negative, and infinite if a sign is NaN.
 
     Args:
         kind: One of the :data:`KINDS`.

@@ -32,7 +32,7 @@ __all__ = ["Adaptation", "Runs"]
 
 
 class Runs(Protocol):
-    """What runs the caller's model again, as it was, for what is only computed if somebody asks for it."""
+    """Runs the caller's model again, as it was, for whatever is computed only on demand."""
 
     @property
     def model(self) -> nn.Module:
@@ -74,7 +74,7 @@ class Adaptation:
         verdict: What the gate decided and why, if a gate was asked.
         alternative: The version of the graph that the gate did not return, if there is one.
         rerun: Runs the caller's model again.
-        filled: The part of the patch that fills missing values (NaN), if there were some.
+        filled: The part of the patch that fills missing values (NaN), if there were any.
         task: What the model's rows are.
 
     Example:
@@ -129,7 +129,7 @@ class Adaptation:
 
     @property
     def predictions_changed(self) -> int | None:
-        """How many predictions changed; ``None`` where the model would have to run once more to tell."""
+        """How many predictions changed; ``None`` if the model would have to run once more to count them."""
         before = self._computed_before()
         is_known = before is not None and self.task.predicts
         return int(changed_rows(self.task, before, self.logits).sum()) if is_known and before is not None else None
@@ -140,16 +140,16 @@ class Adaptation:
 
     @cached_property
     def before(self) -> Tensor:
-        """The output of the caller's model on the graph as it was; missing values are filled, else there would be none.
+        """The output of the caller's model on the graph as it was, with missing values filled (or there would be none).
 
-        Where it is not known, it is computed when it is first asked for: the patch takes the change back, and the model
-        runs once more and is left as it was. There is an error if ``data`` or the model have changed meanwhile.
+        If it is not known, it is computed on first use: the patch takes the change back, and the model runs once more
+        and is left as it was. If ``data`` or the model have changed in the meantime, that is an error.
         """
         logits = self._computed_before()
         return self.require_rerun().logits(self.graph_before()) if logits is None else logits
 
     def graph_before(self) -> Data:
-        """The graph as it was, with nothing changed but that missing values are filled."""
+        """The graph as it was, except that missing values are filled."""
         original = self.patch.revert(self.data)
         return original if self.filled is None else self.filled.applied(original)
 
@@ -187,7 +187,8 @@ class Adaptation:
         Args:
             y: True classes, labels or numbers, one row for each of the output's; of an embedding, whether each pair of
                 ``edge_label_index`` is an edge.
-            mask: The nodes (or graphs, or pairs) to compare, as a boolean tensor; with labels, those that have one.
+            mask: The nodes (or graphs, or pairs) to compare, as a boolean tensor; with ``y``, choose those with a
+                label.
             task: What the model's rows are, if that is not known.
             edge_label_index: The pairs of nodes; those of the graph by default.
         """
@@ -228,12 +229,12 @@ class Adaptation:
             mask: The nodes (or graphs) that are scored, as a boolean tensor.
             title: What the graph is called.
         """
-        from graphmend.results.report.page import write_report  # only who wants a page needs jinja2
+        from graphmend.results.report.page import write_report  # only pages need jinja2
 
         write_report(path, self, y, mask, title)
 
     def explain(self, node: int, *, task: str | None = None) -> Explanation:
-        """Why the prediction of a node changed: which part of the change did how much, see :mod:`.explain`.
+        """Why the prediction of a node changed: how much each part of the change contributed, see :mod:`.explain`.
 
         Args:
             node: The number of the node.
@@ -246,7 +247,7 @@ class Adaptation:
 
         Args:
             original: The graph in its own type and on its own device; see :func:`graphmend.results.patch.rebase`.
-            cast: The converted graph that was mended, if it is at hand and has not changed.
+            cast: The converted graph that was mended, if you still have it unchanged.
             before: The fingerprint of the original graph, if it is known.
         """
         cast = self.patch.revert(self.data) if cast is None else cast
@@ -274,8 +275,8 @@ class Adaptation:
         """Nodes whose labels would settle whether the change helps, in the order in which to ask for them.
 
         They are drawn from the nodes whose prediction the proposed change flips; no other node can settle anything.
-        There are none if the gate found nothing to propose. Hand the labels to :meth:`decide`. Where graphs are
-        predicted, these are graphs.
+        There are none if the gate had nothing to propose. Pass the labels to :meth:`decide`. If graphs are predicted,
+        the numbers are those of graphs.
 
         Args:
             number: How many at most.
@@ -294,7 +295,7 @@ class Adaptation:
                 labels or numbers in each row, rows of them by node.
 
         Returns:
-            The result that the labels speak for; the gate's own where they do not settle it.
+            The result that the labels speak for; the gate's own if they settle nothing.
         """
         if self.alternative is None:
             return self
@@ -355,7 +356,7 @@ class Adaptation:
         return torch.sign(was - now).nan_to_num(nan=0.0).int().tolist()
 
     def as_proposal(self) -> Proposal:
-        """The change that was made, in the shape in which adapters propose one, without what fills missing values."""
+        """The change that was made, as a proposal, without the filling of missing values."""
         is_mended = not self._is_before(self.patch)
         has_weights = self.patch.weight_bits is not None or self.patch.new_weights is not None
         return Proposal(
@@ -375,9 +376,9 @@ class Adaptation:
 
     @cached_property
     def _keys(self) -> Tensor:
-        """A number for each node that does not depend on the numbering, by which it is decided whom to ask about.
+        """A key for each node that does not depend on the numbering and decides which nodes to ask about.
 
-        That of a graph is the sum of its nodes' numbers.
+        The key of a graph is the sum of its nodes' keys.
         """
         keys = self._node_keys(self.patch.revert(self.data))
         if not self.task.per_graph:
@@ -422,7 +423,7 @@ class Adaptation:
         return f"Adaptation of a graph with {self.patch.nodes} nodes and {self.patch.edges} edge entries"
 
     def _rows(self) -> list[tuple[str, str]]:
-        """What a person wants to see first; nothing is computed for it."""
+        """The essentials; nothing is computed for them."""
         changed = self.predictions_changed
         rows_changed = "compare() counts those that changed"
         if self.task.kind is None:
@@ -444,7 +445,7 @@ class Adaptation:
         return [(name, value) for name, value in rows.items() if value is not None]
 
     def summary(self) -> dict[str, Any]:
-        """The numbers people ask for, ready for JSON."""
+        """The most important numbers, ready for JSON."""
         return {
             "steps": len(self.history),
             "loss_first": self.history[0].loss if self.history else None,

@@ -39,15 +39,16 @@ class Comparison:
         moves: Number of nodes by class before and class after, the largest first; only those that changed.
         correct_before: Correct predictions before, if there were labels.
         correct_after: Correct predictions after.
-        helped: Nodes whose prediction became correct; of labels and numbers, less wrong.
+        helped: Nodes whose prediction became correct; for labels and numbers, less wrong.
         harmed: Nodes whose prediction became wrong, or more wrong.
         task: What the rows of the output are, see :class:`graphmend.outputs.Task`; ``nodes`` counts graphs where there
             is one row per graph.
         flipped: Rows whose labels or numbers changed.
-        moved: How far labels' scores, numbers or embeddings moved on average, in standard deviations of what they were.
+        moved: How far scores of labels, numbers or embeddings moved on average, in standard deviations of their old
+            values.
         before: The measures before, by name, if there were labels.
         after: The measures after.
-        per_label: Of several labels, numbers of each: how many rows changed, and the measures.
+        per_label: If there are several labels, for each of them how many rows changed, and its measures.
     """
 
     nodes: int
@@ -96,7 +97,7 @@ class Comparison:
 
     @property
     def _change(self) -> str:
-        """What changed where there are no classes, as a sentence."""
+        """What changed if there are no classes, as a sentence."""
         rows = "graphs" if self.task.endswith("per graph") else "nodes"
         if self.task == "embedding":
             moved = "" if self.moved is None else f"; its rows moved by {self.moved:.2g} standard deviations on average"
@@ -145,7 +146,7 @@ def compare(before: Tensor, after: Tensor, y: Any = None, mask: Any = None, task
     Args:
         before: Its output before.
         after: Its output after.
-        y: True classes, one whole number per node; or what the task has, one row for each of the output's.
+        y: True classes, one whole number per node, or what the task has instead, one row for each row of the output.
         mask: The nodes to compare, as a boolean tensor; all of them by default.
         task: What the rows are.
     """
@@ -181,7 +182,7 @@ def compare(before: Tensor, after: Tensor, y: Any = None, mask: Any = None, task
 
 
 def _compare_numbers(before: Tensor, after: Tensor, y: Any, mask: Any, task: Task) -> Comparison:
-    """The same where the rows are labels, numbers or an embedding."""
+    """The same for labels, numbers or an embedding."""
     rows, columns = after.size(0), number_of_columns(after)
     chosen = torch.ones(rows, dtype=torch.bool, device=after.device)
     if mask is not None:
@@ -239,7 +240,7 @@ def compare_pairs(comparison: Comparison, before: Tensor, after: Tensor, y: Any,
 
 
 def _mean_move(before: Tensor, after: Tensor, chosen: Tensor) -> float | None:
-    """How far the numbers moved on average, in standard deviations of what they were; ``None`` where none is finite."""
+    """How far the numbers moved on average, in standard deviations of the old ones; ``None`` if none is finite."""
     old, new = (rows.detach().double().reshape(rows.size(0), -1)[chosen] for rows in (before, after))
     spread = old[old.isfinite().all(1)].std(0, correction=0).clamp(min=1e-12)
     moves = ((new - old).abs() / spread).mean(1)

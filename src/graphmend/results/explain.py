@@ -1,10 +1,10 @@
-r"""Why did the prediction of one node change? Each part of the change is taken back alone, and the model is run again.
+r"""Why the prediction of a node changed: each part of the change is taken back by itself, and the model runs again.
 
 The *effect* of a part :math:`i` on the node :math:`v` is :math:`m_v(G') - m_v(G'_{-i})`: the margin on the mended graph
-:math:`G'`, less the margin on the same graph without this part of the change. The margin is the log-odds of the new
+:math:`G'`, minus the margin on the same graph without this part of the change. The margin is the log-odds of the new
 class against the old one; where the class stayed the same, against all others. Of several labels it is the logit, and
 of several numbers the number, that moved most. Effects are exact for every model, but they need not add up to the whole
-change, because parts act together; what is left is listed as that.
+change, because parts act together; the remainder is listed as such.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Part", "explain"]
 
-PARTS = 8  # of each kind that are looked at one by one
+PARTS = 8  # of each kind that are examined one by one
 COLUMNS = 5  # of the node's row that are listed
 _TINY = 1e-12
 
@@ -70,7 +70,7 @@ class Explanation:
         row_before: Its features before.
         row_after: Its features after.
         margin: By how much the margin of the node moved in all.
-        parts: What did it, the strongest first.
+        parts: The parts of the change, the strongest first.
         data: The mended graph.
         task: What is predicted: ``"classes"``, ``"labels"`` or ``"numbers"``.
         column: Which label or number it is.

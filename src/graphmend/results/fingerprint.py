@@ -1,9 +1,9 @@
 r"""A fast fingerprint of tensors, the same on every device.
 
-The bytes of a tensor are read as 32-bit integers and summed up in chunks where they lie, each times a pseudo-random odd
-64-bit factor of its place, :math:`\sum_i a_i w_i \bmod 2^{64}`; only the sums go through SHA-256. A change of a few
-words goes unseen with a probability of about :math:`2^{-32}` (that of their highest bits alone) or less. It finds out
-whether two graphs are the same, it does not withstand somebody who wants two graphs to look the same.
+The bytes of a tensor are read as 32-bit integers and summed in chunks on their own device, each times a pseudo-random
+odd 64-bit factor that depends on its position, :math:`\sum_i a_i w_i \bmod 2^{64}`; only the sums go through SHA-256. A
+change of a few words goes unseen with a probability of about :math:`2^{-32}` (that of their highest bits alone) or
+less. It tells whether two graphs are the same, but does not withstand somebody who wants two graphs to look the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What happened on the way: every step and every discrete graph that was scored.
+"""The history of an adaptation: every step, and every discrete graph that was scored.
 
-To read a number from a GPU is to wait for it. Unless somebody watches (a callback, a progress bar, a time limit), the
-numbers of all steps are read together at the end, and the GPU works ahead meanwhile; events on the device keep the
-time of each step.
+Reading a number from a GPU means waiting for it. Unless there is a callback, a progress bar or a time limit, the
+numbers of all steps are therefore read together at the end, and the GPU works ahead in the meantime; events on the
+device keep the time of each step.
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ class History:
         return self._read
 
     def part(self) -> History:
-        """A history for the next of several adapters that follow each other; numbers and times go on from here."""
+        """A history for the next adapter of a sequence; numbers and times continue from here."""
         part = History(self._device, self._callback, self._progress)
         part._earlier_steps = self._earlier_steps + len(self._read)
         part._earlier_seconds = self._earlier_seconds + self.seconds
         return part
 
     def include(self, part: History) -> None:
-        """Take over what a :meth:`part` has read; its discrete graphs do not compete with those of other parts."""
+        """Append what a :meth:`part` has read; its discrete graphs do not compete with those of other parts."""
         self._read += part._read
         self._candidates += part._candidates
 

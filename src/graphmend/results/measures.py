@@ -27,7 +27,7 @@ def read_truth(task: Task, y: Any, rows: int, columns: int, of: str = "") -> Ten
         y: What the caller gave.
         rows: How many rows there are.
         columns: How many there are in each.
-        of: What has one row each, in the plural, if it is neither nodes nor graphs.
+        of: What the rows stand for, in the plural, if neither nodes nor graphs.
     """
     of = of or task.rows
     try:
@@ -51,7 +51,7 @@ def read_truth(task: Task, y: Any, rows: int, columns: int, of: str = "") -> Ten
 
 
 def measures(task: Task, logits: Tensor, truth: Tensor) -> dict[str, float]:
-    """Those of some rows, by name; what has no value for these rows is left out.
+    """The measures of some rows, by name; those without a value for these rows are left out.
 
     Args:
         task: What the rows are.

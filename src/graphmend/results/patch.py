@@ -16,7 +16,7 @@ from graphmend.errors import GraphMendError, require
 from graphmend.graph.checks import check_structure, is_finite
 from graphmend.graph.convert import with_edge_index
 from graphmend.graph.edge_lists import edge_bounds, edge_sequences, is_per_graph, merged, regroup, removed_entries
-from graphmend.graph.edits import attributes_of_added, edge_attributes, with_edge_changes
+from graphmend.graph.edits import attributes_of_added, edge_attributes, with_edge_changes, with_edges_last
 from graphmend.graph.mapped import MappedGraph, on_disk
 from graphmend.results.fingerprint import fingerprint_of
 from graphmend.results.patch_file import as_json, check_parts, read_patch, with_prefix, write_patch, write_patch_folder
@@ -33,9 +33,9 @@ class Patch:
     """What was changed, so that it can be done again and taken back, both bit for bit.
 
     Feature rows are kept as the exclusive or of their bits before and after: one array that leads from either state to
-    the other, where adding and subtracting floats would round. Changed edge weights are kept in the same way; a graph
-    that had none gets them as a new attribute, and loses it again. Removed edges keep their positions and attributes;
-    added edges stand at the end of the list.
+    the other, whereas adding and subtracting floats would round. Changed edge weights are kept in the same way; a graph
+    that had none gets them as a new attribute, and loses it again. Of removed edges, positions and attributes are kept;
+    added edges are at the end of the list.
 
     Args:
         before: Fingerprint of the graph the patch belongs to.
@@ -48,7 +48,7 @@ class Patch:
         added_attributes: The same of the added edges.
         weight_bits: Exclusive or of the bits of ``edge_weight`` of the edges that stay, if one of them changes.
         new_weights: The ``edge_weight`` of the mended graph, if the original has none.
-        removed_sequences: What lists and NumPy arrays with one entry per edge had for the removed edges.
+        removed_sequences: The entries for removed edges of lists and NumPy arrays with one entry per edge.
 
     Example:
         >>> import graphmend, torch
@@ -90,9 +90,9 @@ class Patch:
         Args:
             data: The graph.
             x: The new features, which the mended graph takes over; ``None`` if they stay.
-            removed: Positions of the edges that go, ascending; ``None`` for no edge.
-            added: Edges that come, ``(2, m)``; ``None`` for no edge.
-            edge_weight: New weights, one per edge of the mended graph: those that stay, then those that come.
+            removed: Positions of the edges to remove, ascending; ``None`` for no edge.
+            added: Edges to add, ``(2, m)``; ``None`` for no edge.
+            edge_weight: New weights, one per edge of the mended graph: the remaining edges, then the added ones.
             before: The fingerprint of the graph, if it is known.
         """
         none = data.edge_index[:, :0]
@@ -128,7 +128,9 @@ class Patch:
                 for name, (value, bounds) in edge_sequences(data).items()
             },
         )
-        is_mapped = isinstance(data, MappedGraph) and data.is_large  # then a copy would take as much as the graph
+        is_mapped = (
+            isinstance(data, MappedGraph) and data.is_large
+        )  # otherwise a copy would take as much memory as the graph
         same = data.x if is_mapped or x is not None else data.x.clone()
         return patch, patch._apply(data, same if x is None else x.detach())
 
@@ -158,6 +160,8 @@ class Patch:
     def _reverted(self, data: Data) -> Data:
         otherwise = "did not make this graph; revert it on the graph that apply returned"
         self._require_graph(data, otherwise)
+        if isinstance(data, MappedGraph) and self.num_added:
+            data = with_edges_last(data, self.added_edges())  # a folder has them where their targets are
         require(self._fits(data), f"this patch (graph {self.before[:12]}) {otherwise}")
         out = copy.copy(data)
         out.x = self._flip(data.x)
@@ -210,7 +214,7 @@ class Patch:
         )
 
     def _fits(self, data: Data) -> bool:
-        """Whether there is a place for everything; the fingerprint shows whether the rest is unchanged."""
+        """Whether all positions exist in a graph; the fingerprint shows whether the rest is unchanged."""
         bits, total = as_bits(data.x), data.edge_index.size(1) - self.num_added + self.num_removed
         edges = edge_attributes(data, self.removed_attributes)
         return (
@@ -353,7 +357,7 @@ class Patch:
     def save_folder(self, folder: str | Path) -> None:
         """Write as a folder of arrays, a block at a time, for a large graph; they are mapped when it is read.
 
-        A call that was interrupted goes on where it was.
+        A call that was interrupted continues where it was.
         """
         write_patch_folder(folder, *self.parts())
 
@@ -412,7 +416,7 @@ def _changed_in_blocks(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _put_back(out: Tensor, stays: Tensor, kept: Tensor, removed: Tensor, gone: Tensor) -> None:
-    """What stayed and what is gone, each where it was."""
+    """Merge what stayed and what was removed, each at its old position."""
     start = 0
     for at in row_ranges(out.size(0), out[:1].numel()):
         number = int(stays[at].sum())
@@ -477,7 +481,7 @@ def rebase(patch: Patch, cast: Data, original: Data, *, before: str | None = Non
 
 
 def _are_same(first: Tensor, second: Tensor) -> bool:
-    """Whether all values are the same; missing ones (NaN) are, too, where they are at the same places."""
+    """Whether all values are the same, including missing ones (NaN) at the same positions."""
     return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 

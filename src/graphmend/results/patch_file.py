@@ -1,4 +1,4 @@
-"""Patches on disk. A file may come from anybody: what could not fit any graph is refused when it is read."""
+"""Patches on disk. A file may come from anybody, so one that could not fit any graph is refused when it is read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_parts(tensors: dict[str, Tensor], header: Mapping[str, Any], path: str
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
+    """The tensors whose names have this prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
@@ -86,7 +86,7 @@ def as_json(name: str, value: Any) -> Any:
 
 
 def _problem(tensors: dict[str, Tensor], header: Mapping[str, Any]) -> str | None:
-    """What cannot be true of any graph, if there is something; nothing is computed from what has not been checked."""
+    """What cannot be true of any graph, if anything; nothing is computed from unchecked values."""
     before, nodes, edges = header["before"], header["nodes"], header["edges"]
     if not isinstance(before, str) or re.fullmatch("[0-9a-f]{64}", before) is None:
         return "its fingerprint is not one"

@@ -1,4 +1,4 @@
-"""The embedding of some nodes before and after, in one plane: what a picture of it shows."""
+"""The embedding of some nodes before and after, in one plane, for pictures of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USUAL = 0.98  # of the points after lie within the usual radius
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Points before and after, in the two main directions (PCA) of those after: else broken rows would choose them.
+    """Points before and after, in the two main directions (PCA) of those after, so that broken rows do not choose them.
 
     Args:
         nodes: The nodes, ascending.
@@ -67,7 +67,7 @@ def groups_of(result: Adaptation) -> Groups:
 
 
 def sampled(nodes: int, most: int) -> Array:
-    """At most so many of the nodes, ascending; every node has the same chance."""
+    """A limited number of nodes, ascending, drawn with equal chances."""
     chosen = torch.randperm(nodes, generator=torch.Generator().manual_seed(0))[:most]
     return chosen.sort().values.numpy()
 
@@ -86,7 +86,7 @@ def plane(result: Adaptation, nodes: Array) -> Plane:
     second = first if is_same else rerun.embedding_of(result.data, result.model, weights_count=weights_count)
     rows = torch.from_numpy(nodes).to(first.device)
     old, new = (graph.flatten(1)[rows].double().cpu().numpy() for graph in (first, second))
-    usual = new if np.ptp(new, axis=0).any() else old  # nodes that are all alike have no directions
+    usual = new if np.ptp(new, axis=0).any() else old  # identical nodes have no directions
     usual = usual - usual.mean(0)
     _, sizes, directions = np.linalg.svd(usual.T @ usual)  # the covariance is as small as Z is wide
     points = (np.concatenate([old, new]) - new.mean(0)) @ directions[:2].T
@@ -97,7 +97,7 @@ def plane(result: Adaptation, nodes: Array) -> Plane:
 
 
 def _shrink(points: Array, nodes: int) -> float | None:
-    r"""Bring points nearer that are so far out that all others would melt into one; the circle of the others returns.
+    r"""Bring far points nearer, so that the others do not shrink to one dot; returns the circle around those others.
 
     A radius :math:`r > s` becomes :math:`s (1 + \ln(r / s) / \ln(r_{max} / s))`, so nothing is farther out than 2s.
 

@@ -76,7 +76,7 @@ def _draw_loss(axes: Any, result: Adaptation) -> None:
 
 
 def _draw_evidence(axes: Any, result: Adaptation) -> None:
-    """One line for each thing that was looked for: its number against its limit, which is in the middle."""
+    """One line for each thing that was looked for: its number beside its limit, which is in the middle."""
     axes.set_axis_off()
     evidence = () if result.verdict is None else result.verdict.evidence
     style.title(
@@ -145,7 +145,7 @@ def _draw_moves(axes: Any, result: Adaptation) -> None:
 
 
 def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -> str:
-    """Both panels; returns what there is to know about them."""
+    """Draw both panels; returns notes about them."""
     groups = groups_of(result)
     points = plane(result, sampled(len(groups.before), POINTS))
     _draw_embedding(first, "Embedding before", points, points.before, groups.before, groups)
@@ -168,7 +168,7 @@ def _draw_embeddings(figure: Any, first: Any, second: Any, result: Adaptation) -
 
 
 def _many_changed(points: Plane, groups: Groups) -> bool:
-    """Whether so many predictions changed that rings around them would be all that one sees."""
+    """Whether so many predictions changed that rings around them would hide everything else."""
     return bool(groups.changed[points.nodes].mean() > RINGS)
 
 

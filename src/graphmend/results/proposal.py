@@ -18,16 +18,16 @@ class Proposal:
 
     Args:
         x: New features.
-        removed: Positions of the edges that go, ascending.
-        added: Edges that come, ``(2, m)``.
-        edge_weight: New weights, one per edge of the changed graph: those that stay, then those that come.
+        removed: Positions of the edges to remove, ascending.
+        added: Edges to add, ``(2, m)``.
+        edge_weight: New weights, one per edge of the changed graph: the remaining edges, then the added ones.
         logits: The model's output on the changed graph, if the adapter knows it.
         menders: Names of the menders that it comes from.
         sentence: What is done and why, or why not, as part of a sentence.
         verdict: Why, if a gate decided.
-        alternative: The version of the graph that was considered and not chosen.
+        alternative: The version of the graph that was considered but not chosen.
         engine: How it was computed.
-        is_made: Whether it has been made; one that was worked out and not made is only considered.
+        is_made: Whether the change is made; one that was worked out but not made is only considered.
 
     Example:
         >>> import graphmend, torch
@@ -62,5 +62,5 @@ class Proposal:
 
     @property
     def is_considered(self) -> bool:
-        """Whether it is a change that was worked out and not made."""
+        """Whether it is a change that was worked out but not made."""
         return self.is_change and not self.is_made

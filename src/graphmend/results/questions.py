@@ -25,7 +25,7 @@ SHARE = 0.65
 ERROR = 0.05
 STEP = math.log(SHARE / (1 - SHARE))  # what one label adds or subtracts
 LIMIT = math.log((1 - ERROR) / ERROR)  # where the test ends
-FEWEST = math.ceil(LIMIT / STEP)  # labels that settle anything, if all of them speak for the same side
+FEWEST = math.ceil(LIMIT / STEP)  # labels that can settle the matter, if all of them speak for the same side
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A graph that could not be mended; the others are not concerned.
+    """A graph that could not be mended; the others are not affected.
 
     Args:
         index: Which of the graphs it is, counted from 0.
@@ -55,7 +55,7 @@ class Failure:
 
     @property
     def decision(self) -> str:
-        """``"failed"``, where an :class:`~graphmend.Adaptation` says what was done."""
+        """``"failed"``; an :class:`~graphmend.Adaptation` says here what was done."""
         return FAILED
 
     @property
@@ -64,7 +64,7 @@ class Failure:
         return self.reason
 
     def summary(self) -> dict[str, Any]:
-        """What there is to say, ready for JSON."""
+        """Everything about it, ready for JSON."""
         return {"decision": FAILED, "reason": self.reason, "error": type(self.error).__name__}
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Failure:
 
 
 def without_locals(error: Exception) -> Exception:
-    """An exception whose traceback has its lines but no longer holds the graphs and copies that were worked on."""
+    """The exception with its traceback, which no longer keeps graphs and copies in memory."""
     part: BaseException | None = error
     while part is not None:
         traceback.clear_frames(part.__traceback__)
@@ -122,7 +122,7 @@ class Results(Sequence[Adaptation | Failure]):
 
     @property
     def mended(self) -> list[Adaptation]:
-        """The results of the graphs that did not fail, those that were left alone among them."""
+        """The results of the graphs that did not fail, including those that were left alone."""
         return [entry for entry in self if not isinstance(entry, Failure)]
 
     @property
@@ -132,7 +132,7 @@ class Results(Sequence[Adaptation | Failure]):
 
     @property
     def data(self) -> Any:
-        """The mended graphs: a ``Batch`` where one was given, else a list. A graph that failed is as it was given."""
+        """The mended graphs, as a ``Batch`` if one was given, otherwise as a list. Graphs that failed are unchanged."""
         graphs = [entry.data for entry in self]
         if self._batch is None:
             return graphs
@@ -173,7 +173,7 @@ class Results(Sequence[Adaptation | Failure]):
             mask: The nodes that are scored, one entry per graph.
             title: What the graphs are called.
         """
-        from graphmend.results.report.index import write_reports  # only who wants a page needs jinja2
+        from graphmend.results.report.index import write_reports  # only pages need jinja2
 
         write_reports(path, self, y, mask, title)
 

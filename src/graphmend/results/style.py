@@ -49,7 +49,7 @@ OTHERS = "#d9d9d9"
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#e3e6ea"
 BEFORE, AFTER = "#717581", "#3f90da"
 GOOD, BAD = "#3f90da", "#bd1f01"
-NEAR = 0.05  # of a panel, within which two numbers would cover each other
+NEAR = 0.05  # of a panel: closer than that, two numbers would cover each other
 DENSE = 1500  # points of one kind above which their density is drawn
 _INSTALL = "install it with: pip install 'graphmend[plot]'"
 _MIDDLE = {"ha": "center", "va": "center"}
@@ -93,7 +93,7 @@ def wrapped(text: str, inches: float, size: float) -> str:
 
 
 def heading(made: Any, text: str, note: str = "") -> None:
-    """What a figure shows, in a sentence at its top, whole; a note in smaller letters at its foot, below the legend."""
+    """Write what a figure shows at its top, in full, and a note in smaller letters at its foot, below the legend."""
     width, height = made.get_size_inches()
     lines = wrapped(text, width - 0.4, 13)
     made.suptitle(lines, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK, parse_math=False)
@@ -136,12 +136,12 @@ def dress(made: Any) -> None:
 
 
 def density(axes: Any, places: Array) -> None:
-    """How thick points lie where there are too many to draw each: darker hexagons hold more of them."""
+    """The density of points, if there are too many to draw each: darker hexagons hold more of them."""
     axes.hexbin(*places.T, gridsize=45, bins="log", cmap="Blues", mincnt=1, linewidths=0)
 
 
 def labels(axes: Any, places: Array, groups: Array) -> None:
-    """The number of each class where its points are, as far as the numbers do not cover each other."""
+    """Write the number of each class where its points are, unless numbers would cover each other."""
     effects = optional_module("matplotlib.patheffects", "a plot", _INSTALL)
     halo = [effects.withStroke(linewidth=2.5, foreground="white")]
     size = np.ptp(places, axis=0) + 1e-12
@@ -185,7 +185,7 @@ def legend(made: Any, axes: Any, marks: Mapping[str, Any], inches: float = ENTRY
 
 
 def points(axes: Any, places: Array, colours: list[str], is_faint: Array | None = None, **more: Any) -> None:
-    """Points, small and see-through where there are many, so that where they lie thick shows.
+    """Draw points, small and transparent if there are many, so that their density shows.
 
     Args:
         axes: Where to draw.

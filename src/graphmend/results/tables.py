@@ -1,4 +1,4 @@
-"""Results as a few lines of text, as small tables for notebooks, as columns of numbers and as pandas data frames."""
+"""Results as lines of text, as small tables for notebooks, as columns of numbers and as pandas data frames."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def step_columns(steps: Sequence[Step]) -> dict[str, list[Any]]:
 def node_columns(result: Adaptation) -> dict[str, Array]:
     """One entry per node: predictions before and after, how far its features moved, and edges that point at it.
 
-    Several labels or numbers have a column each, ``before_0`` and so on. An embedding has none of them, but how far it
-    ``moved``. Where graphs are predicted, each node has its ``graph``, and what is predicted for that.
+    Several labels or numbers have a column each, ``before_0`` and so on. An embedding has none of these, only how far
+    it ``moved``. If graphs are predicted, each node has the number of its ``graph`` and the prediction for it.
 
     The feature change is the Euclidean norm of the difference; a value that was missing and is filled does not count.
     Edges are counted as they are stored, at their targets: a node with ``edges_removed`` 3 gets three messages less.
@@ -97,7 +97,7 @@ def node_columns(result: Adaptation) -> dict[str, Array]:
 
 
 def _output_columns(result: Adaptation) -> dict[str, Tensor]:
-    """What the model says about each node before and after."""
+    """The model's predictions for each node before and after."""
     task = result.task.known()
     if task.kind == "embedding":
         return {"moved": torch.linalg.vector_norm((result.logits - result.before).double(), dim=1)}
@@ -116,8 +116,8 @@ def _output_columns(result: Adaptation) -> dict[str, Tensor]:
 def graph_columns(results: Results) -> dict[str, list[Any]]:
     """One entry per graph: what was decided and why, how much was changed, and how long it took.
 
-    A number that is not known is NaN: all those of a graph that failed, and the predictions that changed where the
-    model would have to run once more to count them.
+    Unknown numbers are NaN: all those of a graph that failed, and the number of changed predictions if the model would
+    have to run once more to count them.
     """
     numbers = [_graph_numbers(entry) for entry in results.mended]
     names = dict.fromkeys(name for row in numbers for name in row)

@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def place(self) -> float:
-        """Where the number stands on a scale from 0 to 1 that has the limit in its middle."""
+        """Where the number is on a scale from 0 to 1 that has the limit in its middle."""
         size = abs(self.value) + abs(self.threshold)
         if not math.isfinite(size) or size == 0:
             return 0.5 if self.value == self.threshold or math.isnan(size) else float(self.value > self.threshold)
@@ -71,11 +71,11 @@ class Verdict:
         decision: ``"applied"``, ``"partly applied"`` or ``"left alone"``.
         menders: Names of the menders that acted, in order.
         regime: What the decision rests on: ``"card"``, ``"blind"`` or ``"labels"``.
-        sentence: The reason, for a person.
+        sentence: The reason, in words.
         evidence: Everything that was measured, in order.
-        flips: Share of the predictions that the change flips; the proposed one where nothing was done. ``None`` where
-            the model's rows are no predictions, or nothing tells what they are.
-        next_step: What to do now, for a person.
+        flips: Share of the predictions that the change flips, or the proposed change if nothing was done. ``None`` if
+            the model's rows are not predictions, or if it is unknown what they are.
+        next_step: What the user can do now.
         task: What the model's rows are, see :class:`graphmend.outputs.Task`.
 
     Example:
@@ -101,7 +101,7 @@ class Verdict:
 
     @property
     def stand_in(self) -> str:
-        """What stood in for predicted classes of nodes, as a sentence; empty where nothing had to."""
+        """What took the place of predicted classes, as a sentence; empty if nothing had to."""
         if self.regime != "card" or self.task in ("classes", "unknown"):
             return ""
         return (

@@ -40,11 +40,17 @@ NOTE = "graph.json"
 PLAIN = (str, int, float, bool)
 
 
-def read_graph(path: str | Path, *, missing_allowed: bool = True) -> Any:
-    """A graph from a file, read, or from a graph folder, mapped; checked."""
+def read_graph(path: str | Path, *, missing_allowed: bool = True, keep: Path | None = None) -> Any:
+    """A graph from a file, read, or from a graph folder, mapped; checked.
+
+    Args:
+        path: The file or the folder.
+        missing_allowed: Whether features may be missing.
+        keep: Where results of shards of a graph folder are kept, see :func:`open_graph`.
+    """
     if not path_of(path).is_dir():
         return load_graph(path, missing_allowed=missing_allowed)
-    data = open_graph(path)
+    data = open_graph(path, keep=keep)
     try:
         check_graph(data, missing_allowed=missing_allowed)
     except GraphMendError as error:

@@ -1,4 +1,4 @@
-"""Surrogate losses: what stands in for the missing test labels.
+"""Surrogate losses, which take the place of the missing test labels.
 
 ``Supervised(train_mask) + 0.01 * Contrastive(DropEdge(0.5))`` is a surrogate like any other.
 """

@@ -44,11 +44,11 @@ class ADGCL(Surrogate):
     :math:`\hat Z` that of its view, in which every edge has the weight :math:`w_T \in (0, 1)` that the view learner
     :math:`T` draws for it; :math:`h` is a projection head.
 
-    How the GTrans paper put AD-GCL into test-time transformation is not published. This is our reading: the encoder of
-    AD-GCL is the frozen model, so the graph takes its place as the one who minimises. A loss has to be a pure function,
-    so view learner and head do not go on learning while the graph does. They are trained first, on the given graph,
-    with simultaneous steps up and down the objective; adapters do that through :meth:`prepare`. The graph's gradient
-    includes the way in which its embeddings change what the view learner drops.
+    How the GTrans paper used AD-GCL for test-time transformation is not published. In our reading, the encoder of
+    AD-GCL is the frozen model, so the graph does the minimising in its place. A loss has to be a pure function, so view
+    learner and head do not keep learning while the graph does. They are trained first, on the given graph, with
+    simultaneous steps up and down the objective; adapters do that through :meth:`prepare`. The gradient for the graph
+    includes how its embeddings change what the view learner drops.
 
     Args:
         regularisation: :math:`\lambda`, the price of dropping edges.
@@ -83,7 +83,7 @@ class ADGCL(Surrogate):
         read_fields(self)
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> ADGCL:
-        """This loss with view learner and head trained on a graph; itself, if they are there already.
+        """This loss with view learner and head trained on a graph; the loss itself, if it has them already.
 
         Args:
             model: The frozen model, a :class:`~graphmend.FrozenGNN` or a backbone in evaluation mode.
@@ -148,7 +148,7 @@ def info_nce(
               - \frac1N \sum_i s_{ii}, \qquad s_{ij} = \cos(u_i, v_j) / t
 
     Nodes are compared within random batches of nearly equal size, drawn afresh at every call; a graph with no more
-    nodes than ``batch_size`` is one batch. At no time is there more than one matrix of similarities of a batch: its
+    nodes than ``batch_size`` is one batch. There is never more than one batch's matrix of similarities in memory: its
     gradient is computed together with the loss.
 
     Args:

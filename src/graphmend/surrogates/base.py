@@ -24,14 +24,14 @@ __all__ = ["Backbone", "Custom", "Scaled", "Sum", "Surrogate", "TrainedModule", 
 
 M = TypeVar("M", bound=nn.Module)
 
-_DEPTH = 8  # functions inside functions that are told apart
+_DEPTH = 8  # levels of functions within functions that are told apart
 
 
 class Surrogate(ABC):
     """A scalar loss of a model and a graph: a pure function of its arguments, random only through ``generator``.
 
-    It is called with a frozen model and a graph whose ``edge_weight`` says how far each edge exists. Nothing in it
-    needs to know how it is made fast; :func:`embed_views` lets several views of a graph go through the model together.
+    It is called with a frozen model and a graph whose ``edge_weight`` says to what degree each edge exists. It does not
+    need to know how it is made fast; :func:`embed_views` lets several views of a graph go through the model together.
 
     Example:
         >>> import torch
@@ -65,7 +65,8 @@ class Surrogate(ABC):
         return torch.stack(list(self.terms(model, data, generator).values())).sum()
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Surrogate:
-        """The loss to use on a graph, for losses that learn something about it first; the others are used as they are.
+        """The loss to use on a graph: losses that first learn something about it return another one, most return
+        themselves.
 
         Adapters call it once, before the graph is changed.
 
@@ -77,7 +78,7 @@ class Surrogate(ABC):
         return self
 
     def signature(self) -> Hashable:
-        """What tells losses apart that run other code; results of trials are kept under it.
+        """A key that differs for losses that run different code; results of trials are kept under it.
 
         These are the types of a loss and of all that it consists of, with names and switches, but without numbers.
         """
@@ -140,7 +141,7 @@ class Sum(Surrogate):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those that all parts serve."""
+        """The tasks that all parts serve."""
         return tuple(task for task in TASKS if all(task in part.tasks for part in self.parts))
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Sum:
@@ -180,7 +181,7 @@ class Scaled(Surrogate):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those of the part."""
+        """The tasks of the part."""
         return self.part.tasks
 
     def prepare(self, model: Backbone, data: Data, seed: int = 0) -> Scaled:
@@ -194,13 +195,13 @@ class Scaled(Surrogate):
 
 @dataclass(frozen=True)
 class OfContract(Surrogate):
-    """A user's loss that has nothing but ``terms``, see :class:`graphmend.contracts.Surrogate`."""
+    """A user's loss that only has ``terms``, see :class:`graphmend.contracts.Surrogate`."""
 
     loss: contracts.Surrogate
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those that the loss names; all of them where it names none."""
+        """The tasks that the loss names; all of them if it names none."""
         return tuple(getattr(self.loss, "tasks", TASKS))
 
     def terms(self, model: Backbone, data: Data, generator: torch.Generator | None = None) -> dict[str, Tensor]:
@@ -208,7 +209,7 @@ class OfContract(Surrogate):
         return self.loss.terms(model, data, generator)
 
     def signature(self) -> Hashable:
-        """That of the loss: its type, with names and switches."""
+        """The signature of the loss: its type, with names and switches."""
         return type(self.loss), *((name, _kind(value)) for name, value in getattr(self.loss, "__dict__", {}).items())
 
 
@@ -243,7 +244,7 @@ class Custom(Surrogate):
 
 
 class TrainedModule(Generic[M]):
-    """A trained module inside a loss, wherever the graph is: frozen, with copies for other devices and types.
+    """A trained module inside a loss: frozen, with copies for the devices and types of graphs.
 
     The copies are kept, because a recording on a GPU cannot copy from the CPU.
 
@@ -274,9 +275,9 @@ def unit_rows(z: Tensor) -> Tensor:
 
 
 def _kind(value: Any, depth: int = 0) -> Hashable:
-    """The same for values that make a loss run the same code; refers to no tensor, so that none is kept alive.
+    """A key that is equal for values that make a loss run the same code; it keeps no tensor alive.
 
-    A function counts by its code and by what it closes over: a lambda written once is a new object at every call.
+    A function is represented by its code and by what it closes over, because a lambda is a new object at every call.
     """
     if isinstance(value, Surrogate):
         return value.signature()

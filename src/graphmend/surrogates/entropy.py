@@ -26,8 +26,8 @@ class Entropy(Surrogate):
     Takes logits, log-softmax or a single binary logit per node.
 
     Args:
-        nodes: How many nodes count, the first ones in the order of the graph; all of them when ``None``. The released
-            code of GTrans has 1000.
+        nodes: How many nodes count, the first ones of the graph; ``None`` stands for all. The released code of GTrans
+            has 1000.
 
     Example:
         >>> import torch

@@ -23,9 +23,9 @@ class Reconstruction(Surrogate):
 
     .. math:: \mathcal L = \sum_{(i, j) \in E} w_{ij} \left(1 - \cos(z_i, z_j)\right) \Big/ \sum_{(i, j) \in E} w_{ij}
 
-    with :math:`w` the presence of each edge: an edge of weight 0 is not there and does not count. Without edges the
+    with :math:`w` the presence of each edge: an edge of weight 0 does not exist and does not count. Without edges the
     loss is 0. Since :math:`\sum w_{ij} \cos(z_i, z_j) = \sum_i \langle u_i, (A_w U)_i \rangle` for rows :math:`u` of
-    length 1, nothing is stored that is as wide as Z for every edge.
+    length 1, nothing as wide as Z is stored for every edge.
 
     Args:
         weighted: ``False`` is the released code of GTrans: the mean over all stored edges, those of weight 0 included.

@@ -40,7 +40,8 @@ class AutoEncoder(nn.Module):
         self.decode_bias = nn.Parameter(torch.zeros(columns))
 
     def forward(self, x: Tensor, noise: Tensor | None, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """The features restored from ``x + noise``; both are mapped apart, so that the engine can share ``x W``."""
+        """The features restored from ``x + noise``; the two are mapped separately, so that the engine can share ``x
+        W``."""
         propagate = gcn_norm(Adjacency.of(edge_index, x.size(0)), edge_weight, x.dtype)
         h = x @ self.encode
         h = h if noise is None else h + noise @ self.encode
@@ -56,7 +57,7 @@ class SLAPS(Surrogate):
     .. math:: \mathcal L = \frac{1}{|M|} \sum_{(i, k) \in M} \left(g(A, X + \epsilon_M)_{ik} - x_{ik}\right)^2
 
     with a random set :math:`M` of entries, drawn afresh at every evaluation, and :math:`\epsilon_M` standard normal
-    noise there. The auto-encoder :math:`g` has learned on the training graph what features and edges go together, and
+    noise there. The auto-encoder :math:`g` has learned on the training graph which features and edges go together, and
     is frozen. :meth:`fit` makes the loss; the model that is mended plays no part in it.
 
     Args:
@@ -102,7 +103,7 @@ class SLAPS(Surrogate):
         """Train the auto-encoder with the same loss on the training graph.
 
         The graph's own edge weights are not used, because the loss does not see those of a test graph either: there,
-        the weight of an edge says how far it exists.
+        the weight of an edge says to what degree it exists.
 
         Args:
             train_data: The graph the model was trained on; it is left as it was.

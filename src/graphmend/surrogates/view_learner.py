@@ -15,7 +15,7 @@ from graphmend.engine.ops import row_sums
 
 __all__ = ["ViewLearner"]
 
-LOWEST_DRAW = 1e-4  # uniform draws keep away from 0 and 1 by this much
+LOWEST_DRAW = 1e-4  # uniform draws keep this distance from 0 and 1
 _NUMBERS = 1 << 22  # numbers of all edges that are computed at a time
 
 
@@ -41,7 +41,8 @@ class ViewLearner(nn.Module):
         return scores if inverse is None else permuted(scores, inverse, adjacency.perm)
 
     def draw(self, z: Tensor, edge_index: Tensor, generator: torch.Generator | None) -> Tensor:
-        r"""How far each edge is kept, between 0 and 1: :math:`\sigma(\log r - \log(1 - r) + \ell)` with uniform r.
+        r"""To what degree each edge is kept, between 0 and 1: :math:`\sigma(\log r - \log(1 - r) + \ell)` with uniform
+        r.
 
         This is the concrete relaxation of a coin toss (Maddison et al., ICLR 2017) at temperature 1.
         """

@@ -1,4 +1,4 @@
-"""Work that reads and writes files in a folder, also on machines that do not see that folder."""
+"""Work that reads and writes files in a folder, even on machines that do not see that folder."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def in_folder(
 ) -> Generator[R | Lost[T], None, None]:
     """Call ``work(item, folder)`` for every item, and yield the results as they come.
 
-    A worker on another machine works in the same folder if both machines share it, which a hidden file in it shows.
-    Otherwise it works in a temporary folder: the files that it needs are sent with the item, and those that it writes
-    come back and are written here.
+    A worker on another machine works in the same folder if both machines share it, which is recognised by a hidden
+    file. Otherwise it works in a temporary folder: the files that it needs are sent with the item, and those that it
+    writes come back and are written here.
 
     Args:
         workers: Who works.

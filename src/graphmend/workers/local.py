@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Lost(Generic[T]):
-    """Stands in for a result where the process that worked on an item died, every time it was tried.
+    """Takes the place of a result if the process that worked on an item died in every attempt.
 
     Args:
         item: What was worked on.
@@ -41,11 +41,11 @@ class Lost(Generic[T]):
 
 
 class Workers(Protocol):
-    """Calls a function for every item, some of them at the same time, and yields what it returns as it comes."""
+    """Calls a function for every item, for some at the same time, and yields the results as they come."""
 
     @property
     def elsewhere(self) -> bool:
-        """Whether some may be on other machines, which do not see the folders of this one."""
+        """Whether some workers may be on other machines, which do not see the folders of this one."""
         ...
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterator[R | Lost[T]]:
@@ -96,7 +96,7 @@ class Local:
         then: Callable[[T], Iterable[T]],
         taken: Callable[[T], None],
     ) -> Iterator[R]:
-        """Call a function for every item, and for those that become possible by it, the newest first.
+        """Call a function for every item, and for the items that this makes possible, the newest first.
 
         Args:
             function: What is called.
@@ -139,7 +139,7 @@ class Local:
 
 
 def processes(jobs: int, threads: int) -> ProcessPoolExecutor:
-    """Processes on this machine, with so many threads each, that end when this one does, even if it is killed."""
+    """Processes on this machine, with a number of threads each, that end when this one does, even if it is killed."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(os.getpid(), threads))
 
@@ -158,10 +158,10 @@ def _attached(parent: int, function: Callable[[T], R], item: T) -> R:
 def _end_with(parent: int) -> None:
     """Let this process end soon after its parent, whose results nobody would read any more.
 
-    A parent that is killed cannot tell its workers, which would go on working and writing files.
+    A killed parent cannot tell its workers, which would continue to work and write files.
     """
 
-    if parent == os.getpid():  # joblib does the work here where there is one core
+    if parent == os.getpid():  # with one core, joblib does the work in this process
         return
 
     def watch() -> None:
@@ -172,4 +172,4 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-_PAUSE = 0.2  # seconds between two looks at the parent
+_PAUSE = 0.2  # seconds between two checks of the parent

@@ -25,7 +25,7 @@ LOCAL = "local"
 WINDOW = 256
 """How many items are with Ray at once: more than most clusters work on, and few enough to be kept in memory."""
 
-_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory")  # how torch and Linux say it
+_MEMORY = ("can't allocate memory", "out of memory", "cannot allocate memory")  # the words of torch and Linux for it
 
 
 class OutOfMemory(Exception):
@@ -46,7 +46,7 @@ class Ray:
             task per GPU or core by default.
         device: ``"cpu"`` or ``"cuda"``.
         retries: How many times an item is sent again.
-        window: How many items are with Ray at once, results that nobody has fetched among them.
+        window: How many items are with Ray at once, including results that have not been fetched.
     """
 
     address: str = LOCAL
@@ -80,8 +80,8 @@ class Ray:
     def merged(self, function: Callable[[T], R], items: Iterable[T], merge: Callable[[R, R], R]) -> R | Lost[None]:
         """What a function gives for all items, merged in pairs in their order, where the parts are.
 
-        The pairs are always the same, so the result is, to the last digit, whoever works and whoever is lost. Only one
-        result comes here.
+        The pairs are always the same, and so is the result, to the last digit, whoever works and whoever is lost. Only
+        one result is sent here.
         """
         ray, call = self._task(_call)
         _, pair = self._task(_merge)
@@ -150,14 +150,14 @@ def _merge(shared: list[Any], first: R, second: R) -> Any:
 
 
 def _cancel(ray: Any, references: list[Any]) -> None:
-    """Give up what is not done yet; cancelling what is done can end this process (seen with Ray 2.60)."""
+    """Cancel what is not done yet; cancelling what is done can end this process (seen with Ray 2.60)."""
     if references:
         for reference in ray.wait(references, num_returns=len(references), timeout=0, fetch_local=False)[1]:
             ray.cancel(reference, force=True)
 
 
 def _result(ray: Any, reference: Any, item: T) -> Any:
-    """What a task returned; what it raised is raised here, and if it was lost the item comes back."""
+    """The result of a task; its exception is raised here, and if the task was lost, the item comes back."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:

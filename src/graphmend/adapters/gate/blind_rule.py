@@ -1,7 +1,8 @@
-"""The rule of the gate without a source card: rows that are set apart are repaired, everything else is asked about.
+"""The rule of the gate without a source card: rows that are set apart are repaired, all else is only proposed.
 
-Only broken rows show in a model and a graph alone. A batch normalisation behind the first layer has kept statistics
-from training, but nothing tells another mix of the same nodes from a fault: aligning with them is only proposed.
+A model and a graph by themselves reveal only broken rows. A batch normalisation behind the first layer has kept
+statistics from training, but nothing distinguishes another mix of the same nodes from a fault, so aligning with them is
+only proposed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from graphmend.results.proposal import Proposal
 
 __all__ = ["OUTLYING", "aligned_halfway", "without_card"]
 
-STRENGTH = 0.5  # how far the proposal goes: half way gains most of what there is to gain and risks far less
+STRENGTH = 0.5  # how far the proposal goes: going half way gains most of what can be gained and risks far less
 OUTLYING = (
     at_least("number", 1, "feature rows set apart from all others"),
     at_least("changed", 1, "broken feature rows that may change", "the limits let no broken feature row change"),
@@ -34,7 +35,7 @@ OUTLYING = (
 
 @torch.no_grad()
 def without_card(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
-    """Look at a graph with nothing but the model: the steps that were looked into, and the output on it as it is."""
+    """Examine a graph with nothing but the model: what each mender would do, and the output on the graph as it is."""
     data, frozen = case.data, case.require_frozen()
     logits = frozen(changed_features(LinearMaps(data.x)), data.edge_index)
     outlying = Repair(case, case.judged(outlying_rows(data.x)))
@@ -50,9 +51,9 @@ def without_card(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
 
 
 def _alignment(case: Case) -> Proposal:
-    """Aligning with the statistics of a batch normalisation, to be considered only."""
+    """Aligning with the statistics of a batch normalisation, as a proposal only."""
     x = case.data.x
-    if torch.equal(x[0], x[-1]) and bool((x == x[0]).all()):  # two rows tell nearly always
+    if torch.equal(x[0], x[-1]) and bool((x == x[0]).all()):  # two rows nearly always suffice
         return Proposal(menders=("align",), sentence="all feature rows are equal, so none stands out; check x")
     none = "no feature row stands out, and without a source card nothing"
     try:
@@ -63,7 +64,7 @@ def _alignment(case: Case) -> Proposal:
 
 
 def aligned_halfway(case: Case) -> Proposal:
-    """The features half way to where the first layer has the moments that a batch normalisation kept from training."""
+    """The features, moved half way to where the first layer has the moments that a batch norm kept from training."""
     data, frozen = case.data, case.require_frozen()
     target, base = running_moments(case), LinearMaps(data.x)
     aligned = alignment(lambda x: frozen.first_layer(x, data.edge_index), base, frozen.first_map, target)

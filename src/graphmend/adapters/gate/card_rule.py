@@ -1,9 +1,9 @@
 """The rule of the gate with a source card, as tables of questions that are asked from top to bottom.
 
-Rows come first, because broken rows disturb everything else; then edges, then a shift of the features, each judged on
-what the repair of the rows has left. A change is made only if there is *trouble* and the *remedy* brings the graph back
-to what the model has seen. Everything else is a question for labels. ``docs/no-harm.md`` explains the rule and says
-what its numbers were chosen on.
+Rows come first, because broken rows disturb everything else; then edges, then a shift of the features, each judged
+after the repair of the rows. A change is made only if there is *trouble* and the *remedy* brings the graph back to what
+the model has seen. In all other cases labels have to decide. ``docs/no-harm.md`` explains the rule and says which data
+its numbers were chosen on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "with_card",
 ]
 
-Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: what tells trouble, and what tells that the remedy is right
+Rule = tuple[tuple[Check, ...], tuple[Check, ...]]  #: the signs of trouble, and the signs that the remedy is right
 
 _MIX = "other shares of the kinds of nodes that the model knows explain the shift, which is no fault"
 _ROWS_SHIFT = "shift of the feature rows, in units of its noise"
@@ -67,7 +67,7 @@ COLUMNS = (
 EXCESS, OTHER_CHANGE = 0.03, 0.25
 EDGES: Rule = (
     (
-        # what the limits below come to; it saves comparing the ends of all edges
+        # this follows from the limits below, and saves comparing the ends of all edges
         at_least("density", (1 - OTHER_CHANGE * EXCESS) / (1 - EXCESS), "edges per node, relative to training"),
         at_most("rows_shift", 1.0, _ROWS_SHIFT),  # the nodes are the known ones
         at_least("excess", EXCESS, "share of the edges in excess"),
@@ -164,11 +164,11 @@ FEATURES_WITHOUT_CLASSES: Rule = (
         ),
     ),
 )
-"""The same where nodes have no predicted classes: the kinds of nodes that the card knows have to do."""
+"""The same if nodes have no predicted classes; the kinds of nodes on the card take their place."""
 
 
 def with_card(case: Case, card: SourceCard, log: Log) -> tuple[Sequence[Proposal], Tensor]:
-    """Look at a graph with the card of its model: the steps that were looked into, and the output on it as it is."""
+    """Examine a graph with the card of its model: what each mender would do, and the output on the graph as it is."""
     exam = Examination(case, card)
     before = start = exam.read(exam.features())
     broken, x = BrokenRows(exam, before), None
@@ -177,7 +177,7 @@ def with_card(case: Case, card: SourceCard, log: Log) -> tuple[Sequence[Proposal
         x, before = broken.x, broken.after
         exam = exam.with_features(x)
     elif rows.sentence:
-        return [rows], start.logits  # among broken rows nothing else can be told
+        return [rows], start.logits  # while rows are broken, nothing else can be judged
     unseen = first_doubt(COLUMNS, exam, log)
     if unseen is not None:
         return [rows, Proposal(sentence=unseen)], start.logits

@@ -1,8 +1,8 @@
 """What a rule of the gate asks, as tables that can be read from top to bottom.
 
-A rule is a list of :class:`Check`. Each names a *sign*, a number that an object of signs measures when it is asked for,
-and says what follows if the number is on the wrong side of its limit. So the tables of the rules are the argument, and
-the same tables are asked about stored numbers when thresholds are judged.
+A rule is a list of :class:`Check`. Each names a *sign*, a number that an object of signs measures on demand, and says
+what follows if the number is on the wrong side of its limit. So the whole argument is in the tables, and the same
+tables can be applied to stored numbers when thresholds are judged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Log:
     """Everything that a rule has looked at, in order; a context manager that removes its progress bar.
 
     Args:
-        progress: Whether to show a bar over what is looked for.
+        progress: Whether to show a progress bar.
     """
 
     def __init__(self, progress: bool = False) -> None:
@@ -38,7 +38,7 @@ class Log:
         self._bar.close()
 
     def begin(self) -> None:
-        """The next of the three kinds of trouble is looked for."""
+        """Go on to the next of the three kinds of trouble."""
         next(self._bar, None)
 
     def add(self, evidence: Evidence) -> None:
@@ -56,8 +56,8 @@ class Check:
         limit: Its limit.
         above: Whether it has to be at least that, or at most.
         words: What is measured, for a person.
-        otherwise: What follows if it is not so; ``{value}`` is the number, ``{limit}`` its limit. Empty if that is no
-            reason for anything.
+        otherwise: What follows if the check fails; ``{value}`` is the number, ``{limit}`` its limit. Empty if nothing
+            follows.
     """
 
     sign: str

@@ -23,7 +23,7 @@ from graphmend.outputs import Task, changed_rows, probabilities
 
 __all__ = ["Examination", "Reading", "backing", "number_of_flips"]
 
-LEAST_NOISE = 1e-6  # where halves of the training graph do not differ at all, so that no shift is no shift
+LEAST_NOISE = 1e-6  # if halves of the training graph do not differ at all, so that no shift counts as none
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Reading:
 
     Args:
         logits: The model's output.
-        probability: Of each class at each node, or which of the card's kinds of nodes stands in for it.
+        probability: Of each class at each node, or of the card's kinds of nodes that take the place of classes.
         moments: Of the first layer.
         nearest: The class whose centroid on the card is nearest to each node's embedding.
         first_mix: Which of the card's kinds of nodes the first layer shows.
@@ -107,7 +107,7 @@ class Examination:
         )
 
     def _probability(self, logits: Tensor, nearest: Tensor) -> Tensor:
-        """Of each class at each node; where nodes have no predicted classes, the nearest kinds of nodes stand in."""
+        """Of each class at each node; if nodes have no predicted classes, of their nearest kinds of nodes."""
         if self.card.known_task.has_node_classes:
             return probabilities(logits, self.card.temperature)
         return F.one_hot(nearest, self.card.prior.numel()).to(logits.dtype)
@@ -122,13 +122,13 @@ class Examination:
 
     @cached_property
     def rows_shift(self) -> float:
-        """The distance of the moments of the feature rows from the card's, in units of their noise; no edge enters."""
+        """The distance of the moments of the feature rows from the card's, in units of noise; edges play no part."""
         noise = max(self.card.rows_noise_for(self.nodes), LEAST_NOISE)
         return self.card.rows.distance(moments(projected(self.data.x))) / noise
 
     @property
     def unseen_columns(self) -> float:
-        """The share of what the features say that is in columns which never varied in training."""
+        """The share of the features' deviations that lies in columns which never varied in training."""
         constant = self.card.column_max == self.card.column_min
         if not bool(constant.any()):
             return 0.0

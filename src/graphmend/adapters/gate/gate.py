@@ -29,9 +29,9 @@ class Gate(Adapter):
 
     With a source card (``card=``, from :func:`graphmend.card`) the gate looks for broken feature rows
     (:class:`~graphmend.adapters.Impute`), then for edges in excess (:class:`~graphmend.adapters.Purify`), then for a
-    shift of the model's first layer (:class:`~graphmend.adapters.Align`), each against what the training graph itself
-    shows. Another mix of the nodes that the model knows is no fault. Without a card the gate repairs rows that are set
-    apart, and proposes the rest. Missing values (NaN) are filled before it looks. The result's ``verdict`` says what
+    shift of the model's first layer (:class:`~graphmend.adapters.Align`), each compared with the training graph.
+    Another mix of the nodes that the model knows is not a fault. Without a card the gate repairs rows that are set
+    apart, and only proposes other changes. Missing values (NaN) are filled first. The result's ``verdict`` says what
     was looked for, what was found, and what to do next.
 
     Args:
@@ -54,7 +54,7 @@ class Gate(Adapter):
         check_fields(self, text, "embedding", optional=True)
 
     def propose(self, case: Case) -> Proposal:
-        """Ask the rule, and put together what its steps come to."""
+        """Apply the rule, and combine what its steps propose."""
         log, filling = Log(case.progress), case.filling
         if filling is not None:
             log.add(Evidence("missing values", float(filling.values), 1.0, above=True))
@@ -96,7 +96,7 @@ def _steps(case: Case, log: Log) -> tuple[Sequence[Proposal], Tensor]:
 
 
 def _considered(steps: Sequence[Proposal], logits: Tensor, task: Task) -> Proposal | None:
-    """The last change that was worked out and not made, if it flips as many predictions as labels need to settle it."""
+    """The last change that was worked out but not made, if it flips enough predictions for labels to settle it."""
     now = next((_output(step) for step in reversed(steps) if step.is_made), logits)
     worked_out = [step for step in steps if not step.is_made and step.logits is not None]
     return next((step for step in reversed(worked_out) if number_of_flips(task, now, _output(step)) >= FEWEST), None)
@@ -112,7 +112,7 @@ def _sentence(steps: Sequence[Proposal], made: Sequence[Proposal], considered: P
 
 
 def _next_step(is_mended: bool, is_in_doubt: bool, regime: str, *, can_be_asked: bool) -> str:
-    """What a person can do now."""
+    """What the user can do now."""
     ask = (
         "look up the labels of a few nodes (result.questions() lists them, or --questions 25) "
         "and let them decide (result.decide(labels), or --labels FILE)"

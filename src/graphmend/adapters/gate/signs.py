@@ -1,6 +1,6 @@
 """The signs that the rule with a source card asks about: of broken rows, of added edges and of shifted features.
 
-Each object measures a sign when it is asked for, makes its change when that is needed, and keeps both.
+Each object measures a sign on demand, works out its change when that is needed, and keeps both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphmend.results.proposal import Proposal
 
 __all__ = ["AddedEdges", "BrokenRows", "Repair", "ShiftedFeatures"]
 
-SHIFTED = 5.0  # times the noise, from which rows that say too little are worth filling
+SHIFTED = 5.0  # times the noise, from which (nearly) empty rows are worth filling
 _TINY = 1e-12
 
 
@@ -68,8 +68,8 @@ class Repair:
 class BrokenRows(Repair):
     """Feature rows that look like nothing seen in training.
 
-    Rows that say too little, empty ones most of all, mislead nobody: a model sees their neighbours anyway. They count
-    only if the first layer has shifted because there are so many of them.
+    Rows that are empty or nearly so mislead nobody: a model sees their neighbours anyway. They count only if there are
+    so many of them that the first layer has shifted.
 
     Args:
         exam: The graph.
@@ -93,7 +93,7 @@ class BrokenRows(Repair):
     def rise_of_the_shift(self) -> float:
         """The shift of the first layer after the repair, in units of the shift before or, if that is more, of noise.
 
-        It is 0 where only the broken rows are too large for the shift to be a number.
+        It is 0 if only the broken rows were so large that the shift was not a finite number.
         """
         shift, noise = self.exam.shift, self.exam.noise
         before, after = shift(self.before), shift(self.after)
@@ -160,14 +160,14 @@ class AddedEdges:
 
     @property
     def predicted_classes(self) -> float:
-        """Whether nodes have predicted classes, of which an attack turns those that are confident: 1 or 0."""
+        """Whether nodes have predicted classes, so that flips can reveal an attack: 1 or 0."""
         return float(self.exam.card.known_task.has_node_classes)
 
     @property
     def confident_flips(self) -> float:
-        """The share of nodes that were more confident than half of all and flip, for one edge cut and one in excess.
+        """The share of nodes in the more confident half that flip, relative to the shares of edges cut and in excess.
 
-        An attack spends each edge where it turns a decision; edges that come at random turn those that are open anyway.
+        An attack spends each edge where it turns a decision; random edges only turn decisions that were open anyway.
         """
         confidence: Tensor = self.before.probability.amax(1)
         flips = (self.before.classes != self.after.classes) & (confidence > confidence.median())

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 def on_its_device(launch: Callable[P, T]) -> Callable[P, T]:
-    """Launch where the first tensor among the arguments lies: Triton takes the current device, whatever it is."""
+    """Launch on the device of the first tensor among the arguments; Triton would take the current device."""
 
     @functools.wraps(launch)
     def launched(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -37,7 +37,7 @@ def _first_tensor(args: tuple[Any, ...]) -> Tensor:
 
 
 def ceil_div(total: int, size: int) -> int:
-    """How many pieces of a size it takes; Triton's own function takes longer than a kernel."""
+    """Division, rounded up; Triton's own function takes longer than a kernel."""
     return -(-total // size)
 
 

@@ -285,7 +285,7 @@ class Times:
                 self.seconds.setdefault(kind, []).append(record["seconds"])
 
     def left(self, runs: Iterable[Run], jobs: int) -> float | None:
-        """Seconds for some runs, so many at the same time; ``None`` if no run of one of their tasks is finished."""
+        """Estimated seconds for some runs with several at a time; ``None`` if a task among them has no finished run."""
         estimates = [self._estimate(run) for run in runs]
         known = [seconds for seconds in estimates if seconds is not None]
         return sum(known) / max(jobs, 1) if len(known) == len(estimates) else None

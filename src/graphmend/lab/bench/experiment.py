@@ -16,7 +16,7 @@ __all__ = ["Choice", "Experiment", "Measure", "published", "table_of"]
 
 T = TypeVar("T")
 SMOKE = {"ood": ("digits-shift",), "robust": ("wine",), "both": ("digits-shift", "wine")}
-"""Embedded data that stand in for everything in a smoke test."""
+"""Embedded data that replace everything else in a smoke test."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _footer(choice: Choice, baseline: str | None, tested: Sequence[str] | None) 
     seeds = choice.seeds_in_words + (", or as many as n says" if len(choice.seeds) > 1 else "")
     where = " on embedded data for a few epochs: a smoke test, no result" if choice.smoke else ""
     notes = [f"{seeds}{where}. Beside our number: the paper's and the difference."]
-    if baseline is not None and len(choice.seeds) >= FEWEST_SEEDS:
+    if baseline is not None and tested != () and len(choice.seeds) >= FEWEST_SEEDS:
         rows = f" Tested: {', '.join(tested)}." if tested else ""
         notes.append(
             f"Stars: differs from {baseline} by more than {DEAD_BAND} points and by a paired t-test over seeds, "

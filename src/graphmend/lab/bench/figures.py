@@ -13,7 +13,16 @@ from graphmend.lab.bench.tables import Published, Table
 __all__ = ["BLUE", "GREEN", "GREY", "RED", "bars", "colours", "curves", "legend_below", "panels"]
 
 GREY, RED, BLUE, GREEN = "#9aa0a6", "#d1495b", "#5b8db8", "#2a9d8f"
-COLOURS = {"erm": GREY, "gcn": GREY, "tent": "#e9c46a", "eerm": RED, "jaccard": RED, "gtrans": BLUE, "mend": GREEN}
+COLOURS = {
+    "erm": GREY,
+    "gcn": GREY,
+    "none": GREY,
+    "tent": "#e9c46a",
+    "eerm": RED,
+    "jaccard": RED,
+    "gtrans": BLUE,
+    "mend": GREEN,
+}
 OTHERS = ("#222255", "#66ccee", "#ccbb44", "#ee8866", "#aa3377", "#8e6c8a", "#6a994e", "#264653")
 
 

@@ -141,7 +141,12 @@ def _places(table: Table, row: str, column: str) -> list[tuple[tuple[str, ...], 
 
 def _mean(table: Table, row: tuple[str, ...], column: str) -> str:
     cell = table.cell(row, column)
-    return _rounded(cell, f".{min(cell.digits, 1)}f")
+    return _rounded(cell, f".{_digits(cell)}f")
+
+
+def _digits(cell: Cell) -> int:
+    """One decimal less than the tables have, but all three of shares."""
+    return 3 if cell.digits == 3 else min(cell.digits, 1)
 
 
 def _rounded(cell: Cell, form: str) -> str:
@@ -185,14 +190,15 @@ KINDS: dict[str, Callable[[Table, tuple[str, ...], str], str]] = {
     "paper3": lambda table, row, column: _published(table.cell(row, column), 3),
     "paper0": lambda table, row, column: _published(table.cell(row, column), 0),
     "mean3": lambda table, row, column: _rounded(table.cell(row, column), ".3f"),
+    "mean2": lambda table, row, column: _rounded(table.cell(row, column), ".2f"),
     "mean0": lambda table, row, column: _rounded(table.cell(row, column), ",.0f"),
     "n": lambda table, row, column: str(len(table.cell(row, column).known)),
     "diff": _difference,
     "interval": _interval,
     "gain": _paper_gain,
 }
-"""``mean``: ours; ``full``: with deviation and n; ``n``: seeds; ``paper``: the published number; ``diff`` and
-``interval``: to the baseline of the table; ``gain``: the paper's difference to it."""
+"""``mean``: ours (``mean3``: with three decimals); ``full``: with deviation; ``n``: seeds; ``paper``: the published
+number; ``diff`` and ``interval``: to the baseline of the table; ``gain``: the paper's difference to it."""
 
 
 def _has(wanted: Callable[[Difference, str], bool]) -> Callable[[Table, tuple[str, ...], str], bool]:
@@ -209,8 +215,18 @@ COUNTS: dict[str, Callable[[Table, tuple[str, ...], str], bool]] = {
     "lower": _has(lambda difference, stars: difference.mean <= -DEAD_BAND),
     "surely higher": _has(lambda difference, stars: difference.mean > 0 and bool(stars)),
     "surely lower": _has(lambda difference, stars: difference.mean < 0 and bool(stars)),
+    "compared": lambda table, row, column: _holds_gain(table, row, column) is not None,
+    "as published": lambda table, row, column: bool(_holds_gain(table, row, column)),
 }
-"""How many cells differ from the baseline: by the dead band at least, and with stars."""
+"""How many cells differ from the baseline: by the dead band at least, and with stars; of how many the paper's gain is
+known and ours has an interval, and in how many that holds the paper's."""
+
+
+def _holds_gain(table: Table, row: tuple[str, ...], column: str) -> bool | None:
+    found, gain = table.difference(row, column), paper_gain(table, row, column)
+    if found is None or gain is None or found.low is None or found.high is None:
+        return None
+    return found.low <= gain <= found.high
 
 
 def _block(words: list[str], stored: Stored) -> str:
@@ -245,14 +261,32 @@ def _means(stored: Stored, name: str, rows: str, columns: str = "*") -> str:
     shown = [column for column in table.columns if column in {place[1] for place in places}]
 
     def text(row: tuple[str, ...], column: str) -> str:
-        cell = table.cell(row, column)
-        known = f" ({_published(cell)})" if isinstance(cell.paper, Published) else ""
-        seeds = f", n={len(cell.known)}" if 0 < len(cell.known) < (cell.planned or 0) else ""
-        return _mean(table, row, column) + known + seeds if cell.known else "-"
+        return _told(table, row, column) if table.cell(row, column).known else "-"
 
     lines = [_line(["", *shown]), _line(["---"] * (len(shown) + 1))]
     own = dict.fromkeys(place[0] for place in places)
     return "\n".join([*lines, *(_line([", ".join(row), *(text(row, column) for column in shown)]) for row in own)])
+
+
+def _pivot(stored: Stored, name: str, column: str) -> str:
+    """One column of a table: a row per method, a column per group of rows; in brackets the paper's."""
+    table = stored.table(name)
+    known = [row for row in table.rows if table.cell(row, column).known]
+    groups, methods = dict.fromkeys(row[:-1] for row in known), dict.fromkeys(row[-1] for row in known)
+
+    def text(row: tuple[str, ...]) -> str:
+        return _told(table, row, column) if table.cell(row, column).known else "-"
+
+    lines = [_line([column, *(", ".join(group) for group in groups)]), _line(["---"] * (len(groups) + 1))]
+    return "\n".join([*lines, *(_line([method, *(text((*group, method)) for group in groups)]) for method in methods)])
+
+
+def _told(table: Table, row: tuple[str, ...], column: str) -> str:
+    """The mean, in brackets the paper's, and how many seeds where they are fewer than planned."""
+    cell = table.cell(row, column)
+    known = f" ({_published(cell, _digits(cell))})" if isinstance(cell.paper, Published) else ""
+    seeds = f", n={len(cell.known)}" if 0 < len(cell.known) < (cell.planned or 0) else ""
+    return _mean(table, row, column) + known + seeds
 
 
 def _few(stored: Stored) -> str:
@@ -282,8 +316,15 @@ def _origin(stored: Stored) -> str:
     return "\n".join([*lines, *(_line([f"{n:,}", *place]) for place, n in counts.most_common())])
 
 
-BLOCKS: dict[str, Callable[..., str]] = {"gains": _gains, "means": _means, "few": _few, "origin": _origin}
-"""``gains@TABLE@METHOD``, ``means@TABLE@ROWS@COLUMNS``, ``few`` and ``origin``: tables for the page."""
+BLOCKS: dict[str, Callable[..., str]] = {
+    "gains": _gains,
+    "means": _means,
+    "pivot": _pivot,
+    "few": _few,
+    "origin": _origin,
+}
+"""``gains@TABLE@METHOD``, ``means@TABLE@ROWS@COLUMNS``, ``pivot@TABLE@COLUMN``, ``few`` and ``origin``: tables for the
+page."""
 
 
 def _line(cells: list[str]) -> str:

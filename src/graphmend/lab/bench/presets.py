@@ -78,7 +78,7 @@ STAND_INS = {
     "arxiv-votes-ood": "arxiv-ood",
     "arxiv-votes": "arxiv",
 }
-"""Sets that stand in for others, with the set whose settings and published numbers they have."""
+"""Sets that replace others, with the set whose settings and published numbers they use."""
 
 GENERATED = {"elliptic-size": "Elliptic", "arxiv-size-ood": "OGB-Arxiv", "arxiv-size": "OGB-Arxiv"}
 """Generated sets, with what they are in place of."""
@@ -91,7 +91,7 @@ DRAWN = ("cora-ood", "photo-ood", "elliptic-size", "arxiv-size-ood")
 
 
 def own_or_stand_in(tables: dict[str, Any], dataset: str, otherwise: Any = None) -> Any:
-    """What a table has for a data set, or for the one that it stands in for."""
+    """What a table has for a data set, or for the one that it replaces."""
     return tables.get(dataset, tables.get(STAND_INS.get(dataset, dataset), otherwise))
 
 

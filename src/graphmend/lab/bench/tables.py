@@ -186,7 +186,9 @@ class Table:
             (row, column): self._pairs(row, column)
             for row in self.rows
             for column in self.columns
-            if self.baseline is not None and row[-1] != self.baseline and row[-1] in (self.tested or (row[-1],))
+            if self.baseline is not None
+            and row[-1] != self.baseline
+            and (self.tested is None or row[-1] in self.tested)
         }
         tested = {place: pair for place, pair in pairs.items() if len(pair) >= FEWEST_SEEDS}
         return holm({place: compare_paired(*zip(*pair, strict=True)).p for place, pair in tested.items()})

@@ -60,7 +60,7 @@ class MLP(nn.Module):
         self.first, self.last = nn.Linear(columns, HIDDEN), nn.Linear(HIDDEN, classes)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Class scores; the edges are not looked at."""
+        """Class scores; the edges are ignored."""
         hidden = F.dropout(self.first(x).relu(), 0.5, self.training)
         out: Tensor = self.last(hidden)
         return out

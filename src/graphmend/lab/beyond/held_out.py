@@ -1,4 +1,4 @@
-"""Models, graphs and harms that were not looked at while the gate's rule was made; run once the rule stood.
+"""Models, graphs and harms that were not used while the gate's rule was made, and were run once it was final.
 
     python -m graphmend.lab.beyond.held_out --out FILE.jsonl [--seeds 3]
 

@@ -85,7 +85,7 @@ def run_fetch(name: str, data_dir: Path | None, as_json: bool, seed: int, device
 
 
 def _loaded_name(splits: Splits, dataset: Dataset) -> str:
-    """The name that the data set has once it is loaded, which differs if a graph stands in for another."""
+    """The name of the data set once it is loaded, which differs if one graph replaces another."""
     return str(splits.meta.get("name", dataset.name)).replace("_", "-")
 
 

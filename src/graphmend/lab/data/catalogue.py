@@ -25,7 +25,7 @@ class Availability:
     Args:
         loaded: The name that the data set will have in ``meta`` once it is loaded.
         missing: Empty if it can be loaded; otherwise the missing files of each layout in which it is published.
-        stand_ins: Graphs that are missing, with the ones that stand in for them.
+        stand_ins: Missing graphs, with those that replace them.
 
     Example:
         >>> from graphmend.lab.data import DATASETS, Availability, availability

@@ -154,7 +154,7 @@ def _attend(
     """The attention-weighted sum of the neighbours' values, ``(N, heads, channels)``, and the attention."""
     adjacency = edges.adjacency
     attention, loop = edge_softmax(adjacency, score, edges.presence, loop_score)
-    if loop is None:  # the first edge of a node takes all attention at once, so there is no slope to follow
+    if loop is None:  # the first edge of a node would take all attention at once, so there is no useful gradient
         empty = edges.degree() <= FLOOR
         attention = attention.masked_fill(empty.index_select(0, adjacency.row).unsqueeze(-1), 0.0)
     attention = F.dropout(attention, conv.dropout, conv.training)

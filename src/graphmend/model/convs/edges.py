@@ -1,4 +1,4 @@
-"""The edges as a convolution with presences sees them, shared by all convolutions of this package."""
+"""The edges of a convolution with presences, shared by all convolutions of this package."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def computing_sums_at_once() -> Iterator[None]:
 
 
 class Aggregated(Tensor):
-    r"""What a linear hop makes of features, not computed yet.
+    r"""The result of a linear hop, not computed yet.
 
-    A linear map of it is taken before the hop where that is narrower, :math:`(A X) W = A (X W)`, so that the map of
+    A linear map of it is taken before the hop if that is narrower, :math:`(A X) W = A (X W)`, so that the map of
     shared features is looked up, too. Everything else works on the computed result.
     """
 

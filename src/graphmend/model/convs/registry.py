@@ -59,13 +59,13 @@ CONVOLUTIONS: dict[type, Rule] = {
 """By exact type: a subclass may compute something else."""
 
 STREAMED = {APPNP, GCNConv, GINConv, GraphConv, SAGEConv, SGConv, TAGConv}
-"""Those that need no number for each edge where all edges count alike."""
+"""Convolutions that need no number per edge if all edges count alike."""
 
 _HOOKS = ("_propagate_", "_message_", "_aggregate_", "_edge_update_")
 
 
 def why_unsupported(conv: MessagePassing) -> str | None:
-    """Why :func:`weighted_forward` cannot compute this very layer, or ``None`` if it can."""
+    """Why :func:`weighted_forward` cannot compute this layer, or ``None`` if it can."""
     name = type(conv).__name__
     if type(conv) not in CONVOLUTIONS:
         return f"{name} has no edge weights"

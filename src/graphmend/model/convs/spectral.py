@@ -39,7 +39,7 @@ def appnp(
         return propagate.polynomial(x, pagerank(conv.K, conv.alpha, x.device).to(x.dtype))
     start = x
     for _ in range(conv.K):
-        # as in the original, what one step drops stays dropped
+        # as in the original layer, edges that one step drops stay dropped
         loop = None if propagate.loop is None else F.dropout(propagate.loop, conv.dropout)
         propagate = Propagation(propagate.adjacency, F.dropout(propagate.values, conv.dropout), loop)
         x = (1 - conv.alpha) * propagate(x) + conv.alpha * start
@@ -115,7 +115,7 @@ def _streamed(a: StreamedAdjacency, normalizes: bool, add_self_loops: bool, dtyp
     if not add_self_loops:
         scale = power(degree, -0.5)
         return StreamedHops(a, scale, scale)
-    scale = (degree - a.loops + 1).rsqrt()  # a self-loop among the edges is the one that every node has
+    scale = (degree - a.loops + 1).rsqrt()  # a self-loop among the edges replaces the one that every node has
     return StreamedHops(a, scale, scale, (1 - a.loops.to(dtype)) * scale.square())
 
 

@@ -1,1 +1,1 @@
-"""One page about a result that opens from disk and asks nobody for anything."""
+"""One page about a result that opens from disk and loads nothing from elsewhere."""

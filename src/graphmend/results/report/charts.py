@@ -1,4 +1,4 @@
-"""Where things stand in the page's drawings; the template only writes them down."""
+"""The geometry of the page's drawings; the template only writes it down."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Spot:
     text_x: float
     text_y: float
     anchor: str
-    number: int  # its place in the list of neighbours
+    number: int  # its position in the list of neighbours
 
 
 def spots(node: NodeFacts) -> tuple[Spot, ...]:

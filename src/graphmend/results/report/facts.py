@@ -1,4 +1,4 @@
-"""What the page of a result says, as plain numbers and texts; no page is needed to test them."""
+"""What the page of a result says, as plain numbers and texts, which can be tested without a page."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Gauge:
         limit: Its limit, as ``"at least 4"``.
         word: ``"found"``, ``"not found"`` and the like.
         holds: Whether it speaks for mending.
-        above: Whether what lies above the limit speaks for mending, or what lies below.
-        place: Where the number stands if the limit stands at 0.5, from 0 to 1.
+        above: Whether numbers above the limit speak for mending, or numbers below.
+        place: Where the number is on a scale from 0 to 1 with the limit at 0.5.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node that was looked at closely.
+    """A node that was examined closely.
 
     Args:
         node: The node.
@@ -166,7 +166,7 @@ class NodeFacts:
         after: Its class after.
         sure_before: The probability of that class before.
         sure_after: That of the class after.
-        parts: What did it: a part of the change and its effect; ``None`` where that was not worked out.
+        parts: Parts of the change, with their effects; ``None`` if these were not worked out.
         margin: What all of the change did to the node's margin.
     """
 

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 POINTS = 2000  # nodes on the map
-NODES = 8  # nodes that are looked at one by one
+NODES = 8  # nodes that are examined one by one
 NEIGHBOURS = 16  # of such a node that are drawn
 DRAWN = 12  # of any other node on the map
 LISTED = 8  # rows of a table
@@ -58,7 +58,7 @@ SECONDS = 0.8  # of processor time for explanations
 
 
 def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "") -> Facts:
-    """The facts about a result; what makes no sense for what its model predicts is left out.
+    """The facts about a result; those that do not apply to the model's task are left out.
 
     Args:
         result: The result.
@@ -110,7 +110,7 @@ def facts_of(result: Adaptation, y: Any = None, mask: Any = None, title: str = "
 
 
 def output_note(task: Task, compared: Comparison | None) -> str:
-    """What the model's output is and how it moved, where it is no classes."""
+    """What the model's output is and how it moved, if it does not have classes."""
     if compared is None:
         return f"What the model's rows mean is not known ({task.doubt}), so nothing is said about its predictions"
     return "" if task.kind == "classes" else str(compared).splitlines()[0]
@@ -227,7 +227,7 @@ def _pairs(patch: Patch, old: Tensor) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def _chosen(result: Adaptation, task: Task, groups: Groups, moved: Tensor) -> list[int]:
-    """The nodes to look at closely: those of which the model changed its mind most, then those that moved farthest."""
+    """The nodes to examine: those about which the model changed its mind most, then those that moved farthest."""
     order: list[int] = []
     if task.has_node_classes:
         first, second = (probabilities(logits.detach().double()).cpu() for logits in (result.before, result.logits))
@@ -262,7 +262,7 @@ def _node(
 
 
 def _explained(result: Adaptation, nodes: list[NodeFacts], run: float) -> list[NodeFacts]:
-    """The nodes, as many of them explained as there is time for.
+    """The nodes, with explanations for as many as there is time for.
 
     Args:
         result: The result.
@@ -345,7 +345,7 @@ def _questions(result: Adaptation, task: Task) -> tuple[Question, ...]:
 
 
 def cannot_know(verdict: Verdict | None) -> tuple[str, ...]:
-    """What a result like this one does not say."""
+    """What a result like this one cannot say."""
     if verdict is None:
         return (
             "This method changes every graph that it is given; whether the change helps, it cannot tell.",

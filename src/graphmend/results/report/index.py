@@ -42,7 +42,7 @@ class Row:
 
 
 def write_index(path: str | Path, rows: Iterable[Row], title: str = "") -> None:
-    """Write the page about some graphs, all of it or nothing.
+    """Write the page about some graphs, completely or not at all.
 
     Args:
         path: The file.

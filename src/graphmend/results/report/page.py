@@ -1,7 +1,7 @@
-"""Facts as one page of HTML: nothing is loaded from elsewhere, and nothing that a name holds is taken for markup.
+"""Facts as one HTML page: nothing is loaded from elsewhere, and no part of a name is taken for markup.
 
-The page's own rule (its content security policy) allows exactly its own style and script, told by their digests, and
-no request at all. Every text goes through Jinja's escaping, and numbers for the script are JSON in which ``<`` is
+The page's own rule (its content security policy) allows exactly its own style and script, identified by their digests,
+and no request at all. Every text goes through Jinja's escaping, and numbers for the script are JSON in which ``<`` is
 escaped, so that no name can end the element that it stands in.
 """
 
@@ -37,12 +37,12 @@ def write_report(path: str | Path, result: Adaptation, y: Any = None, mask: Any 
 
 
 def write_page(path: str | Path, facts: Facts) -> None:
-    """Write a page of facts, all of it or nothing."""
+    """Write a page of facts, completely or not at all."""
     write_text(path, render("page.html.j2", facts=facts, map_data=_map_data(facts.map)))
 
 
 def check_page(path: str | Path) -> None:
-    """Raise, before any work is done, unless a page can be made and the name is that of one."""
+    """Raise, before any work is done, unless a page can be made and its name is valid."""
     _environment()
     ending = Path(path).suffix.lower()
     require(ending in ENDINGS, f"a report is a page (got {str(path)!r}); end the name with .html")
@@ -79,12 +79,12 @@ def _colour(group: int) -> str:
 
 
 def _short(text: str) -> str:
-    """A text from elsewhere, cut off where it is endless."""
+    """A text from elsewhere, cut off if it is very long."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _without_controls(value: Any) -> Any:
-    """Every text from elsewhere without the characters that steer what is written around it."""
+    """Every text from elsewhere without the characters that would reorder or hide text around it."""
     return printable(value) if type(value) is str else value
 
 

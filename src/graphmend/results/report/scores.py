@@ -29,7 +29,7 @@ class Score:
         name: The measure.
         before: Its value before.
         after: Its value after.
-        change: After less before.
+        change: After minus before.
         before_in: The interval of the value before.
         after_in: That of the value after.
         change_in: That of the change; the same nodes are drawn on both sides.

@@ -15,7 +15,7 @@ from graphmend.lab.bench.store import Run
 __all__ = ["EXPERIMENT", "PAPER_SETS", "REDRAWS", "eerm_settings", "method_run"]
 
 PAPER_SETS = ("photo-ood", "cora-ood", "twitch-e", "fb100", "elliptic-size", "arxiv-votes-ood")
-"""The sets of the paper, or what stands in for them."""
+"""The sets of the paper, or their replacements."""
 SETS = ("photo-ood", "cora-ood", "twitch-e", "fb100", "citation", "arxiv-votes-ood", "elliptic-size", "arxiv-size-ood")
 LARGE, BOUNDED = ("fb100", "arxiv-votes-ood", "arxiv-size-ood"), 64
 """Sets whose pairs of nodes do not all fit into a GPU, and how many pairs per node EERM's editors score there."""

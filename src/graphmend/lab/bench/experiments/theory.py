@@ -41,7 +41,7 @@ __all__ = ["EXPERIMENT"]
 GRAPHS = 1000
 MULTIPLES = (0.1, 0.5, 0.999, 10.0, 100.0)
 STEPS, LR = (10, 200), 0.01
-COLLAPSE = (100, 1000)
+COLLAPSE, COLLAPSE_LR = (100, 3000), 0.03
 
 
 def _measures(choice: Choice) -> list[Measure]:
@@ -79,7 +79,7 @@ def _theorem_2(choice: Choice) -> list[Measure]:
 
 def _collapse(choice: Choice) -> list[Measure]:
     steps = (10,) if choice.smoke else COLLAPSE
-    runs = tuple(Run("collapse", {"steps": list(steps), "lr": LR, "seed": seed}) for seed in choice.seeds)
+    runs = tuple(Run("collapse", {"steps": list(steps), "lr": COLLAPSE_LR, "seed": seed}) for seed in choice.seeds)
     rows = [("pull", "0", "before")]
     rows += [
         (key, str(s), f"{w}, {s} steps")

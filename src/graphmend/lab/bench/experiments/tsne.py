@@ -82,6 +82,7 @@ EXPERIMENT = replace(
             BY_LABELS_NOTE,
         ],
         baseline="before",
+        tested=(),
     ),
     figure=_figure,
 )
