@@ -19,7 +19,6 @@ import os
 import platform
 import queue
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -182,7 +181,8 @@ def pytest_in(tree: Path, arguments: list[str], seconds: float, **variables: str
     """The exit code of pytest in a tree, on one thread and without a GPU; None if the time is up."""
     paths = [str(tree / "src"), str(tree / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     fixed = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *arguments]
+    limited = ["sh", "-c", f'ulimit -v {MEMORY >> 10} && exec "$@"', "sh"]
+    command = [*limited, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *arguments]
     try:
         return subprocess.run(
             command,
@@ -191,7 +191,6 @@ def pytest_in(tree: Path, arguments: list[str], seconds: float, **variables: str
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
         ).returncode
     except subprocess.TimeoutExpired:
         return None
