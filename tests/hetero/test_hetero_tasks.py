@@ -165,3 +165,34 @@ def test_labels_of_another_type_are_not_those_of_the_predicted_one() -> None:
     card: Any = graphmend.card(model, data)
     assert card.node_type == "paper" and card.task.kind == "numbers"
     assert mended(model, data).task.kind == "numbers"
+
+
+class Looking(nn.Module):
+    """Papers have no features but rows of a table inside the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(160, 16)
+        writes, cites = pyg.SAGEConv((6, 16), 16), pyg.SAGEConv(16, 16)
+        self.conv = pyg.HeteroConv(
+            {METADATA[1][0]: writes, METADATA[1][1]: cites, METADATA[1][2]: pyg.SAGEConv((16, 6), 6)}
+        )
+        self.lin = nn.Linear(16, 3)
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]) -> Tensor:
+        return self.lin(self.conv({**x_dict, "paper": self.table.weight}, edge_index_dict)["paper"].relu())
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers"])
+def test_the_predicted_type_may_have_no_features(task: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, data = Looking().eval(), papers()
+    del data["paper"].x
+    data["paper"].num_nodes = 160
+    card: Any = graphmend.card(model, data, task=task)
+    assert set(card.cards) == {"author"} and card.task.kind == task and task in repr(card)
+    card.save(tmp_path / "a.card")
+    result = mended(model, broken(data, "author"), card=tmp_path / "a.card")
+    assert result.patch.nodes["author"].rows.tolist() == list(range(12)) and result.task.kind == task
+    assert result.node_type == "paper" and result.changed.numel() > 0
+    assert torch.equal(result.patch.revert(result.data)["author"].x, broken(data, "author")["author"].x)

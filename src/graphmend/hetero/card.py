@@ -86,8 +86,10 @@ class HeteroCard:
 
     @property
     def task(self) -> Task:
-        """What the rows of the predicted type are."""
-        return self.cards[self.node_type].known_task
+        """What the rows of the predicted type are; a type without features has no card, and all have the same task."""
+        if self.node_type in self.cards:
+            return self.cards[self.node_type].known_task
+        return Task(next(iter(self.cards.values())).known_task.kind)
 
     def check(self, data: HeteroData) -> None:
         """Raise unless there is a card for every node type of a graph that has features."""
@@ -178,7 +180,8 @@ class HeteroCard:
                 raise
             raise GraphMendError(f"the source card {path} is incomplete ({error!r:.80}); make it again") from error
         Place.of(made.place)
-        require(made.node_type in made.cards, f"the source card {path} is damaged: it predicts no type that it knows")
+        kinds = {card.known_task.kind for card in cards.values()}
+        require(len(kinds) == 1, f"the source card {path} is damaged: its node types have different tasks, or none")
         return made
 
 
