@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 from graphmend import load_graph, save_graph
 from graphmend.cli.common import reported
 from graphmend.cli.console import PlainConsole
-from graphmend.cli.mend_inputs import scores_if_possible
+from graphmend.cli.mend_scores import Scored
 from graphmend.cli.mend_tables import print_reports
 from graphmend.files.files import is_whole
 from graphmend.lab.backbones import load_model
+from graphmend.outputs import CLASSES
 from graphmend.results.scores import scores
 from support.commands import complains, run
 from support.small_files import small_graph, small_model
@@ -88,7 +89,7 @@ def test_a_label_mask_of_integers_is_a_mask_and_its_labels_are_checked(tmp_path:
 
 def test_a_score_that_fails_all_the_same_costs_nothing_but_itself(tmp_path: Path) -> None:
     data = load_graph(small_graph(tmp_path / "g.npz", tested=True))
-    failed = scores_if_possible(torch.full((5, 2), torch.nan), data, data.test_mask)
+    failed = Scored(CLASSES, data.test_mask).scores_if_possible(torch.full((5, 2), torch.nan), data)
     assert failed["after"] is None and "3 of the scored logits" not in failed and "NaN" in failed["reason"]
     assert run(*mend(tmp_path, tmp_path / "g.npz"), "-q").exit_code == 0
     report = json.loads((tmp_path / "out" / "g.json").read_text())

@@ -146,6 +146,7 @@ class Case:
     named_task: str | None = None
     frozen: FrozenGNN | None = None  #: the frozen model, for adapters that leave it as it is
     changed: nn.Module | None = None  #: a copy of the model, for adapters that change it
+    _task: Task | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -153,10 +154,12 @@ class Case:
         return self.original if self.changed is None else self.changed
 
     def task(self, output: Tensor) -> Task:
-        """What the model's rows are, according to the card, the caller, or the model's output itself."""
+        """What the model's rows are, according to the card, the caller, or the first output that is seen."""
         if self.card is not None:
             return self.card.known_task
-        return task_of([output], [self.data], named=self.named_task, encodes=is_encoder(self.original))
+        if self._task is None:
+            self._task = task_of([output], [self.data], named=self.named_task, encodes=is_encoder(self.original))
+        return self._task
 
     def require_served(self, needs: Needs, output: Callable[[], Tensor]) -> None:
         """Raise unless the adapter serves the model's task; if it serves all of them, the model does not run."""

@@ -95,19 +95,24 @@ def card_digest(card: SourceCard) -> str:
 
 def card_facts(card: SourceCard) -> dict[str, Any]:
     """What a card holds, ready for JSON."""
+    shares = [round(float(share), 4) for share in card.prior]
+    if card.known_task.has_node_classes:
+        kinds: dict[str, Any] = {"classes": len(shares), "class shares": shares}
+        told: dict[str, Any] = {"edges within a class": card.homophily, "agreement with centroids": card.agreement}
+    else:
+        kinds, told = {"kinds of nodes": len(shares)}, {"edges within a kind of nodes": card.homophily}
     return {
+        "task": card.task,
         "nodes": card.nodes,
         "features": card.column_mean.numel(),
-        "classes": card.prior.numel(),
-        "class shares": [round(float(share), 4) for share in card.prior],
+        **kinds,
         "first layer units": card.first_mean.numel(),
         "embedding units": card.z_mean.numel(),
         "noise level": card.noise,
         "nodes of the noise level": card.noise_nodes,
         "temperature": card.temperature,
         "edges per node": card.edges_per_node,
-        "edges within a class": card.homophily,
-        "agreement with centroids": card.agreement,
+        **told,
         "model": card.model,
         "digest": card_digest(card),
     }

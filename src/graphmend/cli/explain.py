@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from graphmend.cli.common import Device, Factory, JsonFlag, Model, Output, Weights, number, part_of_output, reported
+from graphmend.cli.common import (
+    Device,
+    Factory,
+    JsonFlag,
+    Model,
+    Output,
+    Task,
+    Weights,
+    number,
+    part_of_output,
+    reported,
+)
 from graphmend.cli.console import PlainConsole
 
 
@@ -21,6 +32,7 @@ def explain(
     factory: Factory = None,
     weights: Weights = None,
     output: Output = None,
+    task: Task = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the effects into this file, .png, .svg or .pdf.", metavar="FILE")
     ] = None,
@@ -39,7 +51,7 @@ def explain(
     """
     from graphmend.cli.explain_run import explanation
 
-    found = explanation(node, graph, patch, model, factory, weights, part_of_output(output), device)
+    found = explanation(node, graph, patch, model, factory, weights, part_of_output(output), task, device)
     if plot is not None:
         found.plot(plot)
     if json_:

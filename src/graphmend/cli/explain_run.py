@@ -8,6 +8,8 @@ from torch_geometric.data import Data
 
 from graphmend.adapters.base import Adapter, call
 from graphmend.adapters.case import Case
+from graphmend.cards.source_card import SourceCard
+from graphmend.cli.card_files import card_beside
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.errors import require
 from graphmend.files.files import check_file
@@ -46,6 +48,7 @@ def explanation(
     factory: str | None,
     weights: Path | None,
     output: str | int | None,
+    task: str | None,
     device: str,
 ) -> Explanation:
     """Why the prediction of a node changed with a patch."""
@@ -57,4 +60,13 @@ def explanation(
     mended = patch.apply(original)
     net = load_any_model(model, factory=factory, weights=weights).to(where)
     data, changed = (for_model(one, net, where) for one in (original, mended))
-    return call(_Patched(patch, changed), net, data, output=output, task="classes").explain(node)
+    result = call(_Patched(patch, changed), net, data, output=output, task=task or _task_of(model, weights))
+    return result.explain(node)
+
+
+def _task_of(model: Path | None, weights: Path | None) -> str | None:
+    """The task of a model of the library, which has classes, or that on the card beside the weights."""
+    if weights is None or model is not None:
+        return "classes"
+    beside = card_beside(weights)
+    return SourceCard.load(beside).known_task.kind if beside.is_file() else None

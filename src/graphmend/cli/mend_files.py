@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmend.cli.common import name_of
-from graphmend.cli.mend_inputs import scores_if_possible
 from graphmend.cli.mend_pages import Facts, write_page_of
 from graphmend.errors import GraphMendError
 from graphmend.files.array_folders import check_replaceable, replace_folder
@@ -112,7 +111,7 @@ def write_results(
         **more,
     }
     if job.tested is not None:
-        report["test"] = {"before": job.before, **scores_if_possible(result.logits, job.data, job.tested)}
+        report["test"] = {"before": job.before, **job.tested.scores_if_possible(result.logits, job.data)}
     report = sealed(report, files.parts)
     write_text(files.report, json.dumps(report, indent=2) + "\n")
     files.remove_kept()

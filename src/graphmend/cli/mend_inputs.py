@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,11 +15,10 @@ from torch_geometric.data import Data
 from graphmend.cli.settings import flag
 from graphmend.errors import GraphMendError, listed, require, shown
 from graphmend.files.archives import check_size
-from graphmend.files.files import check_file, digest, first_line
+from graphmend.files.files import check_file, digest
 from graphmend.graph.limits import Limits
-from graphmend.outputs import number_of_classes, read_labels, read_mask
+from graphmend.outputs import Task, number_of_classes, number_of_columns, read_labels, read_mask
 from graphmend.results.adaptation import Adaptation
-from graphmend.results.scores import scores
 
 MASKS = ("frozen_nodes", "frozen_columns", "frozen_edges")
 HEADER = ["node", "label"]
@@ -85,24 +85,12 @@ def labelled_nodes(data: Data, name: str, path: Path) -> Tensor:
     return marked
 
 
-def scores_of(logits: Tensor, data: Data, mask: Tensor, name: str, path: Path) -> dict[str, float]:
-    """The scores on the nodes of a mask that :func:`labelled_nodes` returned; arguments as there."""
-    try:
-        return scores(logits, data.y, mask)
-    except GraphMendError as error:
-        raise GraphMendError(f"{path}: {name}: {error}") from error
+Answers: TypeAlias = dict[int, int | tuple[float, ...]]
+"""Labels by node: a class each, or the labels or numbers of a row."""
 
 
-def scores_if_possible(logits: Tensor, data: Data, mask: Tensor) -> dict[str, Any]:
-    """The scores, or why there are none, so that finished work is not lost for lack of scores."""
-    try:
-        return {"after": scores(logits, data.y, mask)}
-    except Exception as error:
-        return {"after": None, "reason": f"{type(error).__name__}: {first_line(error)}"}
-
-
-def answers_in(path: Path) -> dict[int, int]:
-    """Labels by node from rows ``node,label``; a first line with these two words is skipped."""
+def answers_in(path: Path) -> Answers:
+    """Labels by node from rows ``node,label``, or with several labels or numbers; a first line of words is skipped."""
     check_file(path, "give a CSV file of rows node,label")
     check_size(path, path.stat().st_size)
     try:
@@ -110,42 +98,66 @@ def answers_in(path: Path) -> dict[int, int]:
             rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GraphMendError(f"{path} is not a text file of rows node,label ({error}); write it again") from error
-    labels: dict[int, int] = {}
+    labels: Answers = {}
     for number, row in rows:
         cells = [cell.strip() for cell in row]
         if number == rows[0][0] and [cell.lower() for cell in cells] == HEADER:
             continue
         row_text = f"line {number} of {path} is {shown(','.join(row))}"
-        is_whole = len(cells) == 2 and all(cell.isascii() and cell.isdigit() and len(cell) <= DIGITS for cell in cells)
-        require(is_whole, f"{row_text}; write a node and its label, two whole numbers such as 17,3")
-        node, label = map(int, cells)
+        values = [_value(cell) for cell in cells[1:]]
+        good = len(values) > 0 and _is_whole(cells[0]) and None not in values
+        require(good, f"{row_text}; write a node and its label, two whole numbers such as 17,3, or its numbers")
+        node = int(cells[0])
+        label = int(cells[1]) if len(values) == 1 and _is_whole(cells[1]) else tuple(map(float, cells[1:]))
         require(labels.get(node, label) == label, f"{row_text}, but node {node} has the label {labels.get(node)} above")
         labels[node] = label
     require(len(labels) > 0, f"{path} holds no labels; write rows node,label")
     return labels
 
 
-def answers_digest(labels: dict[int, int]) -> str:
+def _is_whole(cell: str) -> bool:
+    return cell.isascii() and cell.isdigit() and len(cell) <= DIGITS
+
+
+def _value(cell: str) -> float | None:
+    """A finite number, if the text is one."""
+    try:
+        value = float(cell) if cell.isascii() and "_" not in cell else math.inf
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def answers_digest(labels: Answers) -> str:
     """A digest of labels, whatever their order."""
-    return digest({"labels": torch.tensor(sorted(labels.items()))})
+    if all(isinstance(label, int) for label in labels.values()):
+        return digest({"labels": torch.tensor(sorted(labels.items()))})
+    return digest({}, repr(sorted(labels.items())))
 
 
-def check_answers(labels: dict[int, int], logits: Tensor, path: Path) -> None:
-    """Raise unless the graph has these nodes and the model these classes.
+def check_answers(labels: Answers, task: Task, logits: Tensor, path: Path) -> None:
+    """Raise unless the graph has these nodes and the model these classes, or so many numbers.
 
     Args:
         labels: Labels by node.
+        task: What the model's rows are.
         logits: The model's output on the graph.
         path: The file of the labels, for the message.
     """
-    nodes = logits.size(0)
-    classes = number_of_classes(logits)
-    for node, label in labels.items():
-        require(node < nodes, f"{path} names node {node}, but the nodes are 0 to {nodes - 1}; check the graph")
-        require(label < classes, f"{path} gives node {node} the label {label}, but the classes are 0 to {classes - 1}")
+    rows, columns, classes = logits.size(0), number_of_columns(logits), number_of_classes(logits)
+    one = task.rows[:-1]
+    for row, label in labels.items():
+        require(row < rows, f"{path} names {one} {row}, but the {task.rows} are 0 to {rows - 1}; check the graph")
+        given = (label,) if isinstance(label, int) else label
+        text = ",".join(f"{value:g}" for value in given)
+        if task.kind in ("labels", "numbers"):
+            good, wanted = len(given) == columns, f"each {one} has {columns}"
+        else:
+            good, wanted = isinstance(label, int) and label < classes, f"the classes are 0 to {classes - 1}"
+        require(good, f"{path} gives {one} {row} the label {text}, but {wanted}")
 
 
-def settle(result: Adaptation, labels: dict[int, int], path: Path) -> Adaptation:
+def settle(result: Adaptation, labels: Answers, path: Path) -> Adaptation:
     """The result that the labels speak for."""
     if result.alternative is None:
         logging.getLogger(__name__).warning("there is nothing that the labels in %s could settle", path)

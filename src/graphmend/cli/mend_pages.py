@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmend.cli.common import name_of
+from graphmend.cli.mend_scores import Scored
 from graphmend.results.adaptation import Adaptation
 from graphmend.results.report.facts import Facts
 from graphmend.results.report.gather import facts_of
@@ -35,9 +35,11 @@ def check_pages(out: Path, graphs: int) -> list[Path]:
     return [out / INDEX] if graphs > 1 else []
 
 
-def facts_for(path: Path, result: Adaptation, data: Data, tested: Tensor | None) -> Facts:
-    """What the page of a graph says; with scores where the graph has labels and a mask of nodes to test."""
-    return facts_of(result, None if tested is None else data.y, tested, path.name)
+def facts_for(path: Path, result: Adaptation, data: Data, tested: Scored | None) -> Facts:
+    """What the page of a graph says; with scores where the graph has labels and a mask of what is tested."""
+    if tested is None:
+        return facts_of(result, title=path.name)
+    return facts_of(result, data.y, tested.mask, path.name)
 
 
 def write_page_of(path: Path, facts: Facts | None) -> None:

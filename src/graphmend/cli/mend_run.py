@@ -24,16 +24,17 @@ from graphmend.cli.mend_adapter import adapter_with
 from graphmend.cli.mend_files import ResultFiles, stored_report, write_results
 from graphmend.cli.mend_hetero import mend_hetero_files
 from graphmend.cli.mend_inputs import (
+    Answers,
     answers_digest,
     answers_in,
     check_answers,
     labelled_nodes,
     limits_of,
     mask_in,
-    scores_of,
     settle,
 )
 from graphmend.cli.mend_pages import check_pages, facts_for, write_index_of
+from graphmend.cli.mend_scores import Scored, scored, scores_of
 from graphmend.cli.mend_tables import print_reports, print_verdicts
 from graphmend.cli.models import device_of, for_model, load_any_model
 from graphmend.cli.settings import LOSS, settings, values_for
@@ -109,8 +110,8 @@ class Job:
         files: Where its results are written, unless nothing is to be written.
         report: The report of the same work, if it was done before.
         arrays: The arrays of the graph file that settings of the adapter name.
-        tested: The nodes that are scored.
-        before: Their scores on the unmended graph.
+        tested: What is scored.
+        before: Its scores on the unmended graph.
     """
 
     path: Path
@@ -121,7 +122,7 @@ class Job:
     files: ResultFiles | None
     report: Report | None = None
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    tested: Tensor | None = None
+    tested: Scored | None = None
     before: dict[str, float] | None = None
 
     @cached_property
@@ -177,7 +178,7 @@ class Mending:
     card: Card
     pages: bool
     questions: int
-    answers: dict[int, int] | None
+    answers: Answers | None
     labels: Path | None
     log_level: int
 
@@ -233,7 +234,7 @@ def _run(
     request: Request,
     net: nn.Module,
     chosen: dict[str, Any],
-    answers: dict[int, int] | None,
+    answers: Answers | None,
     workers: Workers,
     where: torch.device,
 ) -> None:
@@ -421,23 +422,24 @@ def _check_labels(
     net: nn.Module,
     card: Card,
     label_mask: str | None,
-    answers: dict[int, int] | None,
+    answers: Answers | None,
 ) -> None:
-    """Read all labels that will be used or scored, and raise unless they are classes of the model."""
+    """Read all labels that will be used or scored, and raise unless the model predicts such labels."""
     data, path = job.data, job.path
-    if request.out is not None and data.get("y") is not None and data.get(TEST) is not None:
-        job.tested = labelled_nodes(data, TEST, path)
-    if label_mask is None and job.tested is None and answers is None:
+    has_test = request.out is not None and data.get("y") is not None and data.get(TEST) is not None
+    if label_mask is None and not has_test and answers is None:
         return
     filled = Needs("a plain prediction", fills_missing=True)
-    with prepare(net, data, filled, limits=job.limits, card=card.card, output=request.output) as case, torch.no_grad():
+    options: Any = {"limits": job.limits, "card": card.card, "output": request.output, "task": request.task}
+    with prepare(net, data, filled, **options) as case, torch.no_grad():
         logits = case.require_frozen().predict(case.data)
+        task = case.task(logits)
     if label_mask is not None:
         scores_of(logits, data, job.arrays["label_mask"], label_mask, path)
-    if job.tested is not None:
-        job.before = scores_of(logits, data, job.tested, TEST, path)
+    if has_test:
+        job.tested, job.before = scored(task, logits, data, TEST, path)
     if answers is not None and request.labels is not None:
-        check_answers(answers, logits, request.labels)
+        check_answers(answers, task, logits, request.labels)
 
 
 def _print(request: Request, reports: list[dict[str, Any]], card: Card) -> None:

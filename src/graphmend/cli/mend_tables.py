@@ -86,7 +86,7 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
     table.add_column("predictions changed", justify="right", min_width=11)
     has_test = any("test" in report for report in reports)
     if has_test:
-        table.add_column("test accuracy", no_wrap=True)
+        table.add_column(_test_column(reports), no_wrap=True)
     for report in reports:
         verdict = _verdict(report)
         menders = " and ".join(verdict["menders"]) or "nothing"
@@ -95,16 +95,29 @@ def _verdict_table(reports: list[Report], title: str, card: str) -> Table:
             "none" if verdict["decision"] == LEFT_ALONE else "not known" if share is None else f"{100 * share:.1f} %"
         )
         cells = [report["graph"], verdict["decision"], menders, flips]
-        table.add_row(*cells, *([_accuracy(report)] if has_test else []))
+        table.add_row(*cells, *([_score(report)] if has_test else []))
     return table
 
 
-def _accuracy(report: Report) -> str:
+def _measure(report: Report) -> str:
+    """The first measure of what is scored, the usual one of the task."""
     test = report.get("test")
+    return next(iter(test["before"]), "") if test else ""
+
+
+def _test_column(reports: list[Report]) -> str:
+    names = {_measure(report) for report in reports} - {""}
+    return f"test {names.pop() if len(names) == 1 else 'accuracy' if not names else 'score'}"
+
+
+def _score(report: Report) -> str:
+    test, name = report.get("test"), _measure(report)
     if not test:
         return "no test_mask"
-    after = f"{test['after']['accuracy']:.3f}" if test["after"] else "absent"
-    return f"{test['before']['accuracy']:.3f} → {after}"
+    if not name:
+        return "absent"
+    after = f"{test['after'][name]:.3f}" if test["after"] and name in test["after"] else "absent"
+    return f"{test['before'][name]:.3f} → {after}"
 
 
 def _evidence_table(report: Report) -> Table:
@@ -120,10 +133,10 @@ def _step_table(reports: list[Report], title: str) -> Table:
     """For adapters that take steps down a loss, or that are not the gate."""
     table = plain_table(title)
     table.add_column("graph", overflow="fold", min_width=8)
-    for column in ("loss", "test accuracy", "seconds"):
+    for column in ("loss", _test_column(reports), "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
     for report in reports:
         first, last = report["loss_first"], report["loss_last"]
         loss = "-" if first is None else f"{first:.4f} → {last:.4f}"
-        table.add_row(report["graph"], loss, _accuracy(report), f"{report['seconds']:.2f}")
+        table.add_row(report["graph"], loss, _score(report), f"{report['seconds']:.2f}")
     return table

@@ -192,10 +192,7 @@ class Adaptation:
             task: What the model's rows are, if that is not known.
             edge_label_index: The pairs of nodes; those of the graph by default.
         """
-        known = self.task
-        if task is not None or known.kind is None:
-            given = None if y is None else as_labels(y)
-            known = task_of([self.logits], [self.data], named=check_task(task), y=given).known()
+        known = self._known_task(task, y)
         if known.kind != "embedding" or y is None:
             return compare(self.before, self.logits, y, mask, known)
         pairs = self.data.get("edge_label_index") if edge_label_index is None else edge_label_index
@@ -203,6 +200,13 @@ class Adaptation:
         rerun = self.require_rerun()
         scores = [rerun.pair_scores(m, z, pairs) for m, z in ((rerun.model, self.before), (self.model, self.logits))]
         return compare_pairs(compare(self.before, self.logits, None, None, known), scores[0], scores[1], y, mask)
+
+    def _known_task(self, task: str | None, y: Any = None) -> Task:
+        """What the model's rows are: as they are known, are named, or as labels show."""
+        if task is None and self.task.kind is not None:
+            return self.task
+        given = None if y is None else as_labels(y)
+        return task_of([self.logits], [self.data], named=check_task(task), y=given).known()
 
     def to_frame(self) -> Any:
         """A pandas ``DataFrame`` with one row per node, see :func:`graphmend.results.tables.node_columns`."""
@@ -229,13 +233,14 @@ class Adaptation:
 
         write_report(path, self, y, mask, title)
 
-    def explain(self, node: int) -> Explanation:
+    def explain(self, node: int, *, task: str | None = None) -> Explanation:
         """Why the prediction of a node changed: how much each part of the change contributed, see :mod:`.explain`.
 
         Args:
             node: The number of the node.
+            task: What the model's rows are, if that is not known.
         """
-        return explain(self, node)
+        return explain(self, node, self._known_task(task))
 
     def rebase(self, original: Data, *, cast: Data | None = None, before: str | None = None) -> Adaptation:
         """The same result for the graph as it was before its features were converted to the type of the model.

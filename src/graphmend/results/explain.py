@@ -2,14 +2,16 @@ r"""Why the prediction of a node changed: each part of the change is taken back 
 
 The *effect* of a part :math:`i` on the node :math:`v` is :math:`m_v(G') - m_v(G'_{-i})`: the margin on the mended graph
 :math:`G'`, minus the margin on the same graph without this part of the change. The margin is the log-odds of the new
-class against the old one; where the class stayed the same, against all others. Effects are exact for every model, but
-they need not add up to the whole change, because parts act together; the remainder is listed as such.
+class against the old one; where the class stayed the same, against all others. Of several labels it is the logit, and
+of several numbers the number, that moved most. Effects are exact for every model, but they need not add up to the whole
+change, because parts act together; the remainder is listed as such.
 """
 
 from __future__ import annotations
 
 import copy
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from torch_geometric.explain import Explanation as PyGExplanation
 
 from graphmend.errors import require, shown
 from graphmend.graph.edits import with_edge_changes
-from graphmend.outputs import probabilities
+from graphmend.outputs import Task, probabilities
 from graphmend.results import style
 from graphmend.results.tables import html_table, text_lines
 
@@ -61,27 +63,31 @@ class Explanation:
 
     Args:
         node: The node.
-        before: Its predicted class before.
-        after: Its predicted class after.
-        confidence_before: The probability of that class before.
-        confidence_after: That of the class after.
+        before: Its predicted class before; the label, 0 or 1, or the number.
+        after: The same after.
+        confidence_before: The probability of that class or label before; none of a number.
+        confidence_after: That of the one after.
         row_before: Its features before.
         row_after: Its features after.
         margin: By how much the margin of the node moved in all.
         parts: The parts of the change, the strongest first.
         data: The mended graph.
+        task: What is predicted: ``"classes"``, ``"labels"`` or ``"numbers"``.
+        column: Which label or number it is.
     """
 
     node: int
-    before: int
-    after: int
-    confidence_before: float
-    confidence_after: float
+    before: float
+    after: float
+    confidence_before: float | None
+    confidence_after: float | None
     row_before: Tensor
     row_after: Tensor
     margin: float
     parts: tuple[Part, ...]
     data: Data
+    task: str = "classes"
+    column: int = 0
 
     @property
     def columns(self) -> list[tuple[int, float, float]]:
@@ -92,13 +98,21 @@ class Explanation:
 
     @property
     def _title(self) -> str:
-        if self.before == self.after:
-            change = f"stays in class {self.after}"
-        else:
-            change = f"went from class {self.before} to {self.after}"
-        return (
-            f"Node {self.node} {change} ({self.confidence_before:.0%} sure before, {self.confidence_after:.0%} after)"
-        )
+        if self.confidence_before is None or self.confidence_after is None:
+            return f"Number {self.column} of node {self.node} went from {self.before:.4g} to {self.after:.4g}"
+        sure = f"({self.confidence_before:.0%} sure before, {self.confidence_after:.0%} after)"
+        stays = self.before == self.after
+        if self.task == "labels":
+            change = f"stays {self.after}" if stays else f"went from {self.before} to {self.after}"
+            return f"Label {self.column} of node {self.node} {change} {sure}"
+        change = f"stays in class {self.after}" if stays else f"went from class {self.before} to {self.after}"
+        return f"Node {self.node} {change} {sure}"
+
+    @property
+    def _margin_of(self) -> str:
+        if self.task == "classes":
+            return f"the log-odds of class {self.after}"
+        return f"the logit of label {self.column}" if self.task == "labels" else f"number {self.column}"
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [(f"feature {column}", f"{old:.4g} -> {new:.4g}") for column, old, new in self.columns]
@@ -114,6 +128,8 @@ class Explanation:
         """The numbers, ready for JSON."""
         return {
             "node": self.node,
+            "task": self.task,
+            "column": self.column,
             "before": self.before,
             "after": self.after,
             "confidence_before": self.confidence_before,
@@ -138,8 +154,9 @@ class Explanation:
                 edge_mask[here] = torch.maximum(edge_mask[here], edge_mask.new_tensor(abs(part.effect)))
             if part.kind == "own row":
                 node_mask[self.node] = change / change.sum().clamp(min=_TINY) * abs(part.effect)
+        target = int(self.after) if self.task == "classes" else self.column
         return PyGExplanation(
-            x=x, edge_index=edge_index, node_mask=node_mask, edge_mask=edge_mask, index=self.node, target=self.after
+            x=x, edge_index=edge_index, node_mask=node_mask, edge_mask=edge_mask, index=self.node, target=target
         )
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -163,7 +180,7 @@ class Explanation:
         style.heading(
             figure,
             self._title,
-            f"Each part was taken back alone: effects on the log-odds of class {self.after}, {self.margin:+.2f} in all",
+            f"Each part was taken back alone: effects on {self._margin_of}, {self.margin:+.2f} in all",
         )
         style.dress(figure)
         axes.spines[["left", "bottom"]].set_visible(False)
@@ -173,12 +190,57 @@ class Explanation:
         return figure
 
 
-def explain(result: Adaptation, node: int) -> Explanation:
+@dataclass(frozen=True)
+class _Reading:
+    """How the output for a node is read: from what it is before and after, one number that tells the two apart."""
+
+    task: str
+    column: int
+    before: float
+    after: float
+    sure: tuple[float, float] | None
+    margin: Callable[[Tensor], float]
+
+    @classmethod
+    def of(cls, task: Task, old: Tensor, new: Tensor) -> _Reading:
+        """That of two outputs for a node, rows of one."""
+        return _of_classes(old, new) if task.kind == "classes" else _of_column(task, old, new)
+
+
+def _of_classes(old: Tensor, new: Tensor) -> _Reading:
+    first, last = (probabilities(row).double()[0] for row in (old, new))
+    was, now = int(first.argmax()), int(last.argmax())
+
+    def margin(row: Tensor) -> float:
+        probability = probabilities(row).double()[0]
+        against = 1 - probability[now] if was == now else probability[was]
+        return float(probability[now].clamp(min=_TINY).log() - against.clamp(min=_TINY).log())
+
+    return _Reading("classes", 0, was, now, (float(first[was]), float(last[now])), margin)
+
+
+def _of_column(task: Task, old: Tensor, new: Tensor) -> _Reading:
+    first, last = (row.detach().double().reshape(-1) for row in (old, new))
+    units = last.new_tensor(task.moves or [1.0]).clamp(min=_TINY)
+    column = int(((last - first).abs() / units).nan_to_num(nan=0.0).argmax())
+
+    def margin(row: Tensor) -> float:
+        return float(row.detach().double().reshape(-1)[column])
+
+    was, now = float(first[column]), float(last[column])
+    if task.kind == "numbers":
+        return _Reading("numbers", column, was, now, None, margin)
+    sure = [float(value.abs().sigmoid()) for value in (first[column], last[column])]
+    return _Reading("labels", column, int(was > 0), int(now > 0), (sure[0], sure[1]), margin)
+
+
+def explain(result: Adaptation, node: int, task: Task) -> Explanation:
     """Why the prediction of a node changed; see the text of this module.
 
     Args:
         result: A result whose model is as it was.
         node: The node.
+        task: What is predicted.
     """
     nodes, given = result.patch.nodes, shown(node)
     try:
@@ -186,35 +248,35 @@ def explain(result: Adaptation, node: int) -> Explanation:
     except (TypeError, ValueError):
         node = -1
     require(0 <= node < nodes, f"node must be the number of a node, 0 to {nodes - 1} (got {given})")
+    of_nodes = task.known().predicts and not task.per_graph
+    require(of_nodes, f"explain() is for predictions of nodes, and the model's task is {task}; use result.compare()")
     rerun, before, after = result.require_rerun(), result.graph_before(), result.data
-    old, new = (probabilities(logits[node : node + 1]).double()[0] for logits in (result.before, result.logits))
-    was, now = int(old.argmax()), int(new.argmax())
-
-    def margin(probability: Tensor) -> float:
-        against = 1 - probability[now] if was == now else probability[was]
-        return float(probability[now].clamp(min=_TINY).log() - against.clamp(min=_TINY).log())
-
+    old, new = (logits[node : node + 1] for logits in (result.before, result.logits))
+    reading = _Reading.of(task, old, new)
     weights_count = result.patch.weight_bits is not None or result.patch.new_weights is not None
 
     def without(graph: Data) -> float:
         logits = rerun.logits(graph, weights_count=weights_count)[node : node + 1]
-        return margin(new) - margin(probabilities(logits).double()[0])
+        return reading.margin(new) - reading.margin(logits)
 
     parts = [Part(kind, others, without(graph)) for kind, others, graph in _parts(result, before, after, node)]
-    total = margin(new) - margin(old)
+    total = reading.margin(new) - reading.margin(old)
     if not result.patch.is_empty:
         parts.append(Part("everything else, and parts together", (), total - sum(part.effect for part in parts)))
+    sure = (None, None) if reading.sure is None else reading.sure
     return Explanation(
         node=node,
-        before=was,
-        after=now,
-        confidence_before=float(old[was]),
-        confidence_after=float(new[now]),
+        before=reading.before,
+        after=reading.after,
+        confidence_before=sure[0],
+        confidence_after=sure[1],
         row_before=before.x[node].detach().cpu(),
         row_after=after.x[node].detach().cpu(),
         margin=total,
         parts=tuple(sorted(parts, key=lambda part: -abs(part.effect))),
         data=after,
+        task=reading.task,
+        column=reading.column,
     )
 
 
