@@ -66,7 +66,7 @@ def test_presence_multiplies_the_weights_a_model_takes_itself() -> None:
     data, model = make_graph(edge_weight=edge_values()), seeded(lambda: DenseWeights(True))
     presence = torch.rand(data.edge_index.size(1), generator=torch.Generator().manual_seed(2))
     with FrozenGNN(model, data) as frozen, torch.no_grad():
-        assert frozen.way is native
+        assert frozen.weighting is native
         weight = data.edge_weight * presence
         torch.testing.assert_close(frozen(data.x, data.edge_index, presence), model(data.x, data.edge_index, weight))
         torch.testing.assert_close(

@@ -120,8 +120,8 @@ WEIGHTS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("make, way", WEIGHTS.values(), ids=WEIGHTS.keys())
-def test_edges_have_exact_weights(make: Callable[[], nn.Module], way: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("make, weighting", WEIGHTS.values(), ids=WEIGHTS.keys())
+def test_edges_have_exact_weights(make: Callable[[], nn.Module], weighting: Callable[..., Any]) -> None:
     """Presence 1 is the model itself, presence 0 the graph without the edge, and gradients are finite and there."""
     data = make_graph(torch.float64, loops=False, edge_attr=edge_values(4, torch.float64, loops=False))
     model = seeded(make, torch.float64)
@@ -137,7 +137,7 @@ def test_edges_have_exact_weights(make: Callable[[], nn.Module], way: Callable[.
     model.eval()
     with FrozenGNN(model, data) as frozen:
         frozen.require_edge_weights()
-        assert frozen.way is way
+        assert frozen.weighting is weighting
         ones = torch.ones(keep.numel(), dtype=x.dtype)
         torch.testing.assert_close(frozen(x, edge_index, ones), frozen.predict(data), **tolerance)
         torch.testing.assert_close(frozen.embed(x, edge_index, ones), frozen.embed(x, edge_index), **tolerance)
@@ -162,7 +162,7 @@ def test_weights_that_are_accepted_and_ignored_are_not_trusted(edges: int | None
     data.edge_index = data.edge_index[:, :edges]
     for seed in range(6):  # whatever edges the probe draws
         with FrozenGNN(seeded(Ignoring), data, seed=seed) as frozen:
-            assert frozen.way is filtered
+            assert frozen.weighting is filtered
             with pytest.raises(
                 UnsupportedLayerError, match=r"Ignoring \(it does not treat an edge of weight 0 as absent"
             ):
@@ -310,7 +310,7 @@ def test_a_weight_that_the_model_does_not_take_is_no_obstacle() -> None:
     keep = torch.arange(data.edge_index.size(1)) % 3 > 0
     data.edge_weight = edge_values(loops=False)
     with FrozenGNN(model, data) as frozen:
-        assert frozen.way is native and not frozen.reads_weights
+        assert frozen.weighting is native and not frozen.reads_weights
         faded = frozen(data.x, data.edge_index, keep.float())
     expected = model(data.x, data.edge_index[:, keep])
     torch.testing.assert_close(faded, expected)

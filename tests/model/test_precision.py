@@ -65,7 +65,7 @@ def test_features_and_edges_are_mended_under_autocast(name: str) -> None:
 def test_half_precision_does_not_excuse_a_layer_that_ignores_its_weights(dtype: torch.dtype | None) -> None:
     model, data = seeded(Ignoring, dtype or torch.float32), make_graph(dtype or torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None), FrozenGNN(model, data) as frozen:
-        assert frozen.way is filtered
+        assert frozen.weighting is filtered
         with pytest.raises(
             UnsupportedLayerError, match=r"Ignoring \(it does not treat an edge of weight 0 as absent\)"
         ):
@@ -95,7 +95,7 @@ def test_edges_are_mended_through_dropout_that_is_always_on(layer: Callable[[int
     model, data = seeded(lambda: AlwaysDrops(layer)), make_graph()
     generators = generator_states()
     with FrozenGNN(model, data) as frozen:
-        assert frozen.way is patched
+        assert frozen.weighting is patched
     first, second = (GTrans(steps=5, budget=3, lr_feature=1e-4)(model, data, seed=3) for _ in range(2))
     assert len(first.candidates) > 0 and torch.equal(first.logits, second.logits)
     assert_same(generators, generator_states())

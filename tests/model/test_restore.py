@@ -145,7 +145,7 @@ def test_a_forward_of_the_users_own_survives() -> None:
     data = make_graph()
     with FrozenGNN(model, data) as frozen:
         frozen(data.x, data.edge_index, torch.ones(data.edge_index.size(1)))
-        assert frozen.way is patched and model.a.forward is mine
+        assert frozen.weighting is patched and model.a.forward is mine
     assert model.a.forward is mine
 
 

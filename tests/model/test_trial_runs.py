@@ -104,7 +104,7 @@ def test_a_sum_that_is_looked_at_before_it_is_mapped_keeps_its_gradient(inner: t
         gradient(model, data, torch.ones(data.edge_index.size(1))), gradient(model, data, None), rtol=1e-4, atol=1e-5
     )
     with FrozenGNN(model, data) as frozen:
-        assert frozen.way in (patched, patched_plainly)
+        assert frozen.weighting in (patched, patched_plainly)
 
 
 def test_features_that_are_concatenated_step_like_adam_says() -> None:
@@ -133,7 +133,7 @@ def test_a_model_that_sorts_its_edges_has_no_edge_weights() -> None:
     data = graph()
     data.edge_index = coalesce(data.edge_index)  # sorting changes nothing here, but it would for edges that are added
     with FrozenGNN(Sorting().eval(), data) as frozen:
-        assert frozen.way is filtered
+        assert frozen.weighting is filtered
 
 
 def test_a_model_that_removes_self_loops_is_tried_again_on_a_graph_that_has_some() -> None:
@@ -143,9 +143,9 @@ def test_a_model_that_removes_self_loops_is_tried_again_on_a_graph_that_has_some
 
     model = Removing().eval()
     with FrozenGNN(model, graph()) as frozen:
-        assert frozen.way is patched
+        assert frozen.weighting is patched
     with FrozenGNN(model, graph(loops=True)) as frozen:
-        assert frozen.way is filtered
+        assert frozen.weighting is filtered
 
 
 def test_another_hook_leads_to_new_trials() -> None:

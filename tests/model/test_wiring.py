@@ -107,7 +107,7 @@ def test_a_graph_whose_features_say_nothing_leaves_nothing_behind(name: str, val
         lambda frozen: frozen.first_layer(empty.x, empty.edge_index),
         lambda frozen: frozen.embed(empty.x, empty.edge_index),
         lambda frozen: frozen.reads_weights,
-        lambda frozen: frozen.way,
+        lambda frozen: frozen.weighting,
     )
     with FrozenGNN(model, empty) as frozen:
         for look in looks:
@@ -118,7 +118,7 @@ def test_a_graph_whose_features_say_nothing_leaves_nothing_behind(name: str, val
             now, expected = (getattr(f, method)(data.x, data.edge_index) for f in (frozen, other))
             assert torch.equal(now, expected), method
         assert frozen.first_norm is None or other.first_norm is not None
-        assert (frozen.way, frozen.reads_weights) == (other.way, other.reads_weights)
+        assert (frozen.weighting, frozen.reads_weights) == (other.weighting, other.reads_weights)
 
 
 def test_trials_run_on_a_few_nodes() -> None:

@@ -83,7 +83,7 @@ def embedding(model: nn.Module, data: Data, **kwargs: Any) -> Tensor:
 
 def way_of(model: nn.Module, data: Data) -> Callable[..., Any]:
     with FrozenGNN(model, data) as frozen:
-        return frozen.way
+        return frozen.weighting
 
 
 def basic(name: str, **kwargs: Any) -> nn.Module:

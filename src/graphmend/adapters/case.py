@@ -121,13 +121,13 @@ class Case:
         >>> from graphmend.adapters import Case, Proposal
         >>> from graphmend.lab.data import embedded
         >>> from torch_geometric.nn import GCN
-        >>> class Look:
-        ...     # Looks at the case and changes nothing.
+        >>> class ShowCase:
+        ...     # Prints some facts and changes nothing.
         ...     def propose(self, case: Case):
         ...         print(case.data.num_nodes, case.seed, tuple(case.frozen.predict(case.data).shape))
         ...         return Proposal()
         >>> data, model = embedded("wine").test[0], GCN(13, 16, num_layers=2, out_channels=3)
-        >>> _ = graphmend.mend(model, data, Look(), seed=7)
+        >>> _ = graphmend.mend(model, data, ShowCase(), seed=7)
         178 7 (178, 3)
     """
 

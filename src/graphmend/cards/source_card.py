@@ -266,7 +266,7 @@ class SourceCard:
         """What is on the card, in a few lines."""
         size = sum(tensor.numel() for tensor in self.parts()[0].values())
         kinds = self.prior.numel()
-        told = (
+        first_line = (
             f"{kinds} classes" if self.known_task.has_node_classes else f"the task {self.task}, {kinds} kinds of nodes"
         )
         shares = ", ".join(f"{100 * float(p):.0f} %" for p in self.prior)
@@ -278,7 +278,7 @@ class SourceCard:
         return "\n".join(
             (
                 f"source card of {self.nodes} nodes, {self.column_mean.numel()} feature columns, "
-                f"{told} ({4 * size / 1024:.0f} kB, no rows of the training graph)",
+                f"{first_line} ({4 * size / 1024:.0f} kB, no rows of the training graph)",
                 f"first layer: {self.first_layer}, {self.first_mean.numel()} units, noise level {self.noise:.3f} "
                 f"(for graphs of {self.noise_nodes} nodes or more)",
                 *([] if shown is None else [shown]),
@@ -317,8 +317,8 @@ class SourceCard:
     def _title(self) -> str:
         size = 4 * sum(tensor.numel() for tensor in self.parts()[0].values()) / 1024
         columns, kinds = self.column_mean.numel(), self.prior.numel()
-        told = f"{kinds} classes" if self.known_task.has_node_classes else f"task {self.task}"
-        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {told} ({size:.0f} kB)"
+        classes_text = f"{kinds} classes" if self.known_task.has_node_classes else f"task {self.task}"
+        return f"SourceCard of {self.nodes:,} nodes, {columns} feature columns, {classes_text} ({size:.0f} kB)"
 
     def _rows(self) -> list[tuple[str, str]]:
         shares = [f"{100 * float(share):.0f} %" for share in self.prior[:SHOWN]]

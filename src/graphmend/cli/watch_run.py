@@ -107,8 +107,8 @@ def _show(asked: Watching, entry: Entry) -> None:
     if asked.json:
         typer.echo(json.dumps(entry.summary()))
     elif not asked.quiet:
-        said = entry.sentence or entry.decision
-        PlainConsole().say(entry.name, said if entry.alarm is None else f"{said}; ALARM: {entry.alarm}")
+        sentence = entry.sentence or entry.decision
+        PlainConsole().say(entry.name, sentence if entry.alarm is None else f"{sentence}; ALARM: {entry.alarm}")
 
 
 def _standing(monitor: Monitor) -> str:

@@ -14,12 +14,12 @@ from torch_geometric.data import Data
 from graphmend.graph.edits import reordered, without_edges
 from graphmend.model.call import Caller
 from graphmend.model.comparing import is_coarse, precision, slope
-from graphmend.model.edge_weights import Way, own_weights, patched, patched_plainly
+from graphmend.model.edge_weights import Weighting, own_weights, patched, patched_plainly
 from graphmend.model.failures import first_line
 from graphmend.model.restore import untouched_rng
 from graphmend.model.scripted import is_scripted
 
-__all__ = ["Outcome", "try_way", "why_no_way_can_work"]
+__all__ = ["Outcome", "try_weighting", "why_no_weighting_can_work"]
 
 _LOG = logging.getLogger(__name__)
 _EXACT_GRADIENTS = (patched, patched_plainly)  # our own code, whose gradients are finite everywhere
@@ -29,10 +29,10 @@ FAINT = 1e-3  # the weight of an edge that should hardly count
 
 
 class Outcome(NamedTuple):
-    """What a trial of a way has shown.
+    """What a trial of a weighting has shown.
 
     Args:
-        why_not: Why edges cannot fade this way, as a part of a sentence about the model; ``None`` if they can.
+        why_not: Why edges cannot fade with it, as a part of a sentence about the model; ``None`` if they can.
         reacts_to_edges: Whether the model reacts to edges on this graph; otherwise the trial says nothing.
     """
 
@@ -41,8 +41,8 @@ class Outcome(NamedTuple):
 
 
 @torch.no_grad()
-def try_way(
-    way: Way, model: nn.Module, caller: Caller, graph: Data, fresh: Callable[[Data], Data], seed: int
+def try_weighting(
+    weighting: Weighting, model: nn.Module, caller: Caller, graph: Data, fresh: Callable[[Data], Data], seed: int
 ) -> Outcome:
     """Whether outputs and gradients are right, for edges in any order, since added edges come last.
 
@@ -50,7 +50,7 @@ def try_way(
     nodes each time.
 
     Args:
-        way: The way to try.
+        weighting: The weighting to try.
         model: The model, in eval mode.
         caller: How it is called, or how its ``embed`` is.
         graph: The graph to try it on.
@@ -72,23 +72,23 @@ def try_way(
 
     def weighted(part: Data, presence: Tensor) -> Tensor:
         with untouched_rng(seed):
-            return way(model, caller, fresh(part), presence)  # type: ignore[no-any-return]
+            return weighting(model, caller, fresh(part), presence)  # type: ignore[no-any-return]
 
     try:
         whole, part = plainly(data), plainly(without_edges(data, keep))
         pairs = [(whole, weighted(data, ones)), (part, weighted(data, keep.to(ones.dtype)))]
         plain = slope(data, plainly)
         steep = slope(data, lambda graph: weighted(graph, ones))
-        if way is own_weights:  # which removes edges of weight 0, so that only small weights are informative
+        if weighting is own_weights:  # which removes edges of weight 0, so that only small weights are informative
             rest = keep | _first_of_each_target(data.edge_index, data.x.size(0))
             faint = torch.where(rest, 1.0, FAINT).to(ones.dtype)
             fades = plainly(without_edges(data, rest)), weighted(data, faint)
-        finite = way in _EXACT_GRADIENTS or _has_finite_gradient(lambda p: weighted(data, p), keep.to(ones.dtype))
+        finite = weighting in _EXACT_GRADIENTS or _has_finite_gradient(lambda p: weighted(data, p), keep.to(ones.dtype))
     except Exception as error:  # the model does not accept weights in this way
-        _LOG.debug("%s does not work for %s: %s", way.__name__, type(model).__name__, error)
+        _LOG.debug("%s does not work for %s: %s", weighting.__name__, type(model).__name__, error)
         return Outcome(f"it fails with edge weights: {first_line(error)}", reacts_to_edges=False)
     reacts = not torch.equal(whole, part)
-    if way is own_weights and not _is_near(*fades, whole):
+    if weighting is own_weights and not _is_near(*fades, whole):
         return Outcome("an edge does not fade as its weight goes to 0", reacts)
     if not finite:
         return Outcome("its gradient for the weight of an edge is not finite", reacts)
@@ -141,7 +141,7 @@ def _has_finite_gradient(run: Callable[[Tensor], Tensor], presence: Tensor) -> b
 
 
 @torch.no_grad()
-def why_no_way_can_work(model: nn.Module, run: Callable[[], Tensor]) -> str | None:
+def why_no_weighting_can_work(model: nn.Module, run: Callable[[], Tensor]) -> str | None:
     """What is wrong with a model as a whole, as a part of a sentence about it."""
     if is_scripted(model):
         return (

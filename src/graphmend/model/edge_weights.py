@@ -1,7 +1,7 @@
-"""Ways to give edges a presence between 0 and 1 in a model that may know nothing of edge weights.
+"""Weightings: how edges get a presence between 0 and 1 in a model that may know nothing of edge weights.
 
-Each way takes a model, how to call it, a graph and the presences, and runs the model. Which one a model gets is decided
-by trial runs, not by reading signatures: many layers accept weights and ignore them.
+Each weighting takes a model, how to call it, a graph and the presences, and runs the model. Which one a model gets is
+decided by trial runs, not by reading signatures: many layers accept weights and ignore them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphmend.model.call import Caller
 from graphmend.model.convs.edges import FLOOR, computing_sums_at_once
 from graphmend.model.convs.registry import CONVOLUTIONS, STREAMED, weighted_forward, why_unsupported
 
-Way = Callable[[nn.Module, Caller, Data, Tensor], Any]
+Weighting = Callable[[nn.Module, Caller, Data, Tensor], Any]
 
 
 def patched(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> Any:
@@ -110,8 +110,8 @@ def filtered(model: nn.Module, caller: Caller, data: Data, presence: Tensor) -> 
     return caller(without_edges(data, presence > 0))
 
 
-def ways(model: nn.Module, caller: Caller, data: Data) -> Iterator[Way]:
-    """The ways worth trying on a model, best first."""
+def weightings(model: nn.Module, caller: Caller, data: Data) -> Iterator[Weighting]:
+    """The weightings worth trying on a model, best first."""
     reasons = [why_unsupported(conv) for _, conv in convolutions(model)]
     if reasons and not any(reasons):
         yield patched

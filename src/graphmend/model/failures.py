@@ -36,10 +36,10 @@ def failures_named(model: nn.Module | None, data: Data) -> Iterator[None]:
 
 def cannot_run(model: nn.Module | None, data: Data, error: Exception) -> str:
     """The sentence for a model that does not run on a graph."""
-    said = f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}"
+    sentence = f"the model cannot run on this graph, whose x has shape {tuple(data.x.shape)}: {first_line(error)}"
     if isinstance(error, NotImplementedError):
-        return f"{said}; give it a forward(x, edge_index) that returns the scores of the nodes"
-    return f"{said}; {_remedy(model, data, str(error))}"
+        return f"{sentence}; give it a forward(x, edge_index) that returns the scores of the nodes"
+    return f"{sentence}; {_remedy(model, data, str(error))}"
 
 
 def _remedy(model: nn.Module | None, data: Data, message: str) -> str:

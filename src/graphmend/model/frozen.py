@@ -32,7 +32,7 @@ from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import canonical, with_more_edges
 from graphmend.graph.mapped import MappedGraph
 from graphmend.model.call import Caller, Output, check_output_name, fresh, scores_of
-from graphmend.model.edge_weights import Way, are_streamed, filtered, patched, patched_plainly
+from graphmend.model.edge_weights import Weighting, are_streamed, filtered, patched, patched_plainly
 from graphmend.model.embedding import Tap, tapped
 from graphmend.model.failures import failures_named
 from graphmend.model.first_layer import response_of_mean
@@ -233,7 +233,9 @@ class FrozenGNN:
         show: Callable[[Data], tuple[Tensor, ...]] = functools.partial(self._shown, name, counts)
         if others:
             taps = None if name == "logits" else self._probe.taps()
-            wiring = replace(self._wiring, way=self._probe.way(), abilities={})  # found here, not on each shard anew
+            wiring = replace(
+                self._wiring, weighting=self._probe.weighting(), abilities={}
+            )  # found here, not on each shard anew
             settings = {"embedding": self._embedding, "seed": self._seed, "taps": taps, "output": self.output}
             show = functools.partial(_alone, self.model, name, counts, wiring, settings)
         run = ShardRun(graph, hops, show, change, leaves)
@@ -258,7 +260,7 @@ class FrozenGNN:
 
     def _can_stream(self) -> bool:
         """Whether the edges of a mapped graph can stay on the disk: all layers are sums that read them once."""
-        return self._probe.way() in (patched, patched_plainly) and are_streamed(self.module)
+        return self._probe.weighting() in (patched, patched_plainly) and are_streamed(self.module)
 
     @property
     def taps(self) -> Taps:
@@ -354,15 +356,15 @@ class FrozenGNN:
             return self(data.x, data.edge_index)
 
     @property
-    def way(self) -> Way:
+    def weighting(self) -> Weighting:
         """How edges get weights, one of the functions of :mod:`graphmend.model.edge_weights`."""
         self._caller()
-        return self._probe.way()
+        return self._probe.weighting()
 
     @property
     def takes_edge_weights(self) -> bool:
         """Whether edges can fade: weight 1 changes nothing, weight 0 equals the edge removed."""
-        return self.way is not filtered
+        return self.weighting is not filtered
 
     @property
     def reads_weights(self) -> bool:
@@ -443,15 +445,15 @@ class FrozenGNN:
         shares = isinstance(x, SharedFeatures) and self._probe.takes_shared_features()
         data.x = x if shares else as_tensor(x)
         graph, weight = fresh(data, self._wiring.written or ()), self._with_own_presence(presence, edge_index.size(1))
-        way = self._probe.way()
+        weighting = self._probe.weighting()
         if weight is None and self.sharding.streams(data, x):
             data.register()
             weight = torch.ones(1, dtype=x.dtype).expand(edge_index.size(1))
         elif weight is None:
-            if way not in (patched, patched_plainly):
+            if weighting not in (patched, patched_plainly):
                 return lambda: caller(graph)
             weight = _presence_of_all(edge_index, x)  # for the engine's own sums
-        return lambda: way(self.module, caller, graph, weight)
+        return lambda: weighting(self.module, caller, graph, weight)
 
     def _with_own_presence(self, presence: Tensor | None, edges: int) -> Tensor | None:
         if self._presence is None:

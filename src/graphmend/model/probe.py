@@ -26,8 +26,8 @@ from graphmend.graph.edge_lists import number_of_graphs
 from graphmend.graph.edits import sample, without_edges
 from graphmend.model.call import LABELS_ARE_KEPT, Caller, Output, fresh, scores_of
 from graphmend.model.comparing import is_close
-from graphmend.model.edge_trials import Outcome, try_way, why_no_way_can_work
-from graphmend.model.edge_weights import Way, filtered, native, ways, why_not
+from graphmend.model.edge_trials import Outcome, try_weighting, why_no_weighting_can_work
+from graphmend.model.edge_weights import Weighting, filtered, native, weightings, why_not
 from graphmend.model.embedding import Tap, find_tap, named_tap
 from graphmend.model.failures import cannot_run, failures_named, first_line
 from graphmend.model.first_layer import FirstLayer, find_first_layer
@@ -70,7 +70,7 @@ class Probe:
         self._taps, self._output = taps, output
         self._first_layer: FirstLayer | None = None
         self._small: Data | None = None
-        self._way: Way | None = None
+        self._weighting: Weighting | None = None
         self._own = Wiring()  # for findings about this graph only
 
     @property
@@ -177,32 +177,35 @@ class Probe:
         scores_of(caller(data), graph.x.size(0), number_of_graphs(graph))
         return tuple(name for name, tensor in tensors.items() if tensor._version > 0)
 
-    def way(self) -> Way:
-        """The first way in which weight 1 changes nothing and weight 0 equals the edge removed."""
-        known = self.wiring.way or self._way
+    def weighting(self) -> Weighting:
+        """The first weighting in which weight 1 changes nothing and weight 0 equals the edge removed."""
+        known = self.wiring.weighting or self._weighting
         if known is not None:
             return known
-        self._way, reacts = filtered, False
-        for way in ways(self.model, self.forward, self.data):
-            why_not, reacts = self._outcome(way, self.forward)
+        self._weighting, reacts = filtered, False
+        for weighting in weightings(self.model, self.forward, self.data):
+            why_not, reacts = self._outcome(weighting, self.forward)
             if why_not is None:
-                self._way = way
+                self._weighting = weighting
                 break
-        if self._way is filtered:  # unless the model has failed completely
+        if self._weighting is filtered:  # unless the model has failed completely
             with torch.no_grad(), untouched_rng(self._seed), failures_named(self.model, self.data):
                 self._logits()
         if reacts:  # otherwise the trials say nothing, and others are made for the next graph
-            self.wiring.way = self._way
-        return self._way
+            self.wiring.weighting = self._weighting
+        return self._weighting
 
-    def _outcome(self, way: Way, caller: Caller) -> Outcome:
-        return try_way(way, self.model, caller, self.data, self.fresh, self._seed)
+    def _outcome(self, weighting: Weighting, caller: Caller) -> Outcome:
+        return try_weighting(weighting, self.model, caller, self.data, self.fresh, self._seed)
 
     def why_no_edge_weights(self, remedy: str) -> str:
         """The sentence that says what keeps edges from fading in this model."""
-        tried = [self._outcome(way, self.forward).why_not for way in ways(self.model, self.forward, self.data)]
+        tried = [
+            self._outcome(weighting, self.forward).why_not
+            for weighting in weightings(self.model, self.forward, self.data)
+        ]
         with untouched_rng(self._seed), failures_named(self.model, self.data):
-            general = why_no_way_can_work(self.model, self._logits)
+            general = why_no_weighting_can_work(self.model, self._logits)
         if general is not None and (tried or is_scripted(self.model)):  # otherwise a layer is in the way as well
             return f"edges cannot be learned through {type(self.model).__name__} ({general}); {remedy}"
         return why_not(self.model, remedy, next((reason for reason in reversed(tried) if reason is not None), None))
@@ -215,7 +218,7 @@ class Probe:
         """Whether a graph's ``edge_weight`` reaches the model, and does what presences do."""
         known = self.wiring if self.wiring.reads_weights is not None else self.findings
         if known.reads_weights is None:
-            data, way = self.data, self.way()
+            data, weighting = self.data, self.weighting()
             source, target = data.edge_index
             generator = torch.Generator(device=data.x.device).manual_seed(self._seed)
             weight = 0.5 + torch.rand(source.numel(), generator=generator, device=data.x.device).to(data.x.dtype)
@@ -226,7 +229,7 @@ class Probe:
                 with untouched_rng(self._seed):
                     read = self.forward(self.fresh(graph))
                 with untouched_rng(self._seed):
-                    expected = way(self.model, self.forward, self.fresh(data), weight)
+                    expected = weighting(self.model, self.forward, self.fresh(data), weight)
                 known.reads_weights = is_close(read, expected)
             except Exception as error:
                 _LOG.debug("edge weights are not read: %s", first_line(error))
@@ -300,7 +303,7 @@ class Probe:
         if not z.requires_grad:
             _LOG.warning("the model's own embed is not used, it has no gradient; does it run under no_grad?")
             return False
-        if self.way() is native and self._outcome(native, own).why_not is not None:
+        if self.weighting() is native and self._outcome(native, own).why_not is not None:
             _LOG.warning("the model's own embed is not used, it does not take the edge weights that its forward takes")
             return False
         return True
@@ -356,7 +359,7 @@ class Probe:
             ones = torch.ones(graph.edge_index.size(1), dtype=graph.x.dtype, device=graph.x.device)
             try:
                 with untouched_rng(self._seed):
-                    self.way()(self.model, self.forward, self.fresh(graph), ones)
+                    self.weighting()(self.model, self.forward, self.fresh(graph), ones)
                 self.wiring.takes_shared_features = True
             except Exception as error:
                 _LOG.debug("features are not shared: %s", first_line(error))

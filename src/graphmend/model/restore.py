@@ -129,8 +129,8 @@ def private(data: Data) -> Iterator[Data]:
     versions = {name: value._version for name, value in tensors.items()}
     yield own
     written = listed(name for name, value in tensors.items() if value._version != versions[name])
-    said = f"the model has begun to write into {written} of its input, which it did not do when it was tried"
-    require(not written, f"{said}; make it work on a copy")
+    sentence = f"the model has begun to write into {written} of its input, which it did not do when it was tried"
+    require(not written, f"{sentence}; make it work on a copy")
 
 
 def _tables(module: nn.Module) -> list[tuple[Any, Any]]:

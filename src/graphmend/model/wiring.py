@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmend.engine.report import Abilities
-from graphmend.model.edge_weights import Way
+from graphmend.model.edge_weights import Weighting
 from graphmend.model.embedding import Tap
 from graphmend.model.first_layer import FirstLayer
 
@@ -50,7 +50,7 @@ class Wiring:
     leave_out: frozenset[str] = frozenset()  #: optional arguments of its forward that it cannot take
     runs_on_sample: bool | None = None  #: whether a few nodes of the graph are enough for trials
     written: tuple[str, ...] | None = None  #: attributes of a graph that it writes into
-    way: Way | None = None  #: how its edges get weights
+    weighting: Weighting | None = None  #: how its edges get weights
     reads_weights: bool | None = None  #: whether a graph's ``edge_weight`` does what presences do
     embedding: OwnEmbed | Tap | None = None  #: where Z comes from
     is_own_embed_traced: bool = False  #: whether the layer was looked for that shows what the model's own embed returns
