@@ -23,7 +23,7 @@ slow: $(READY)
 docs: $(VENV)/.docs
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs/doctrees docs build/docs/html
 	$(VENV)/bin/python docs/site/links.py build/docs/html
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --quiet tests/website/test_reference.py tests/website/test_site.py
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --quiet tests/website/test_reference_pages.py tests/website/test_site.py
 
 # Random files, calls and commands: about five minutes on two cores. Others of them: make fuzz SEED=20000 INPUTS=100000
 INPUTS ?= 20000

@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,12 @@ def test_a_file_is_one_subject(file: Path) -> None:
 @pytest.mark.parametrize("room", sorted({file.parent for file in FILES} - {ROOT / "lab"}), ids=str)
 def test_a_room_is_worth_a_door(room: Path) -> None:
     assert len(list(room.glob("*.py"))) >= 3
+
+
+def test_no_two_files_of_tests_share_a_name() -> None:
+    """Pytest imports them by their names alone, and would leave out the second."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, number in names.items() if number > 1] == []
 
 
 def test_the_root_shows_the_plan() -> None:
