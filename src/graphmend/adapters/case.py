@@ -202,6 +202,7 @@ class Case:
             seed=self.seed,
             abilities=abilities,
             kernels=(frozen.signature, key, *sizes),
+            hidden=frozen.width,
             mode=self.mode,
         )
 

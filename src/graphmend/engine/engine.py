@@ -23,7 +23,7 @@ from torch_geometric.data import Data
 from graphmend.contracts import Backbone, Surrogate
 from graphmend.engine.cuda_graphs import Recorder
 from graphmend.engine.linear_maps import LinearMaps, RowGradient
-from graphmend.engine.memory import give_back_if_scarce
+from graphmend.engine.memory import give_back_if_scarce, keeping_memory
 from graphmend.engine.optimizers import EdgeStep, FeatureStep
 from graphmend.engine.report import Abilities, Measured, Report, Stopped
 from graphmend.engine.shared_features import SharedFeatures
@@ -74,6 +74,7 @@ class Engine:
         seed: Seed of the views under which discrete graphs are compared.
         abilities: What is known about model and loss.
         kernels: A key that differs if other GPU kernels are needed.
+        hidden: Width of the model's representations, for an estimate of the memory.
         mode: ``"auto"``, or ``"eager"`` for plain computation.
     """
 
@@ -87,10 +88,11 @@ class Engine:
         seed: int = 0,
         abilities: Abilities | None = None,
         kernels: tuple[Any, ...] = (),
+        hidden: int = 1,
         mode: str = "auto",
     ) -> None:
         self.model, self.surrogate, self.graph = model, surrogate, graph
-        self.generator, self.seed, self.mode = generator, seed, mode
+        self.generator, self.seed, self.hidden, self.mode = generator, seed, hidden, mode
         self.abilities = Abilities() if abilities is None else abilities
         is_auto = mode == "auto"
         shares = is_auto and self.abilities.is_sharing_tried and self.abilities.why_not_shared is None
@@ -106,6 +108,8 @@ class Engine:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        if self.mode == "auto":
+            self._stack.enter_context(keeping_memory(self.graph.x, self._edges, self.hidden))
         if self._recorder is not None:
             self._stack.callback(self._recorder.forget)
         return self

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import os
 import platform
@@ -101,8 +102,15 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 @contextmanager
-def keeping_memory(x: Tensor, num_edges: int, hidden: int) -> Iterator[None]:
-    """While a graph of this size is adapted, freed memory stays with the process, if the C library is glibc."""
+def keeping_memory(x: Tensor, num_edges: int, hidden: int, most: float = math.inf) -> Iterator[None]:
+    """While a graph of this size is adapted, freed memory stays with the process, if the C library is glibc.
+
+    Args:
+        x: The features.
+        num_edges: The number of stored edges.
+        hidden: Width of the model's representations.
+        most: Bytes that adapting may take, beyond which memory is given back nevertheless.
+    """
     libc = _glibc() if x.device.type == "cpu" else None
     is_main = threading.current_thread() is threading.main_thread()  # other threads have allocation arenas of their own
     if libc is None or not is_main or _KEEPING.locked():
@@ -110,7 +118,8 @@ def keeping_memory(x: Tensor, num_edges: int, hidden: int) -> Iterator[None]:
         return
     _set_thresholds(libc)
     is_large = max(x.size(0) * hidden, num_edges) * x.element_size() > LARGE_BLOCK
-    if not (is_large and 1.4 * needed_memory(x, num_edges, hidden) <= available_memory(x.device)):
+    needed = needed_memory(x, num_edges, hidden)
+    if not (is_large and needed <= most and 1.4 * needed <= available_memory(x.device)):
         yield
         return
     with _KEEPING:

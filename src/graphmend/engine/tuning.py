@@ -9,6 +9,7 @@ __all__ = [
     "CACHED_NUMBERS",
     "GIVE_BACK_BELOW",
     "HUB_DEGREE",
+    "KEPT_BYTES",
     "LARGE_BLOCK",
     "MAX_KEPT_MAPS",
     "RECORDED_ENTRIES",
@@ -35,6 +36,10 @@ would keep their memory."""
 
 MAX_KEPT_MAPS = 16
 """Linear maps of the features that are kept without a gradient: a model may make new weights at every call."""
+
+KEPT_BYTES = 4 << 30
+"""Bytes that adapting a graph may take for every call to keep freed memory, and not only GTrans: for larger graphs, the
+memory that would be kept beside what is in use counts for more than the time."""
 
 LARGE_BLOCK = 32 << 20
 """Bytes up to which glibc uses freed blocks again by itself, once it has seen such blocks."""

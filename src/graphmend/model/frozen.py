@@ -25,7 +25,7 @@ from graphmend.engine.low_rank import leaves_of, parts_of
 from graphmend.engine.memory import keeping_memory
 from graphmend.engine.report import Abilities
 from graphmend.engine.shared_features import SharedFeatures, as_tensor, stacked
-from graphmend.engine.tuning import STACKED_ENTRIES
+from graphmend.engine.tuning import KEPT_BYTES, STACKED_ENTRIES
 from graphmend.errors import UnsupportedLayerError, listed, one_of, require, seed_number, text
 from graphmend.graph.checks import check_structure
 from graphmend.graph.edge_lists import number_of_graphs
@@ -147,7 +147,8 @@ class FrozenGNN:
             stack.enter_context(frozen_model(self.module))
             stack.enter_context(caching())
             if self._mode == "auto":
-                stack.enter_context(keeping_memory(self._data.x, self._data.edge_index.size(1), self.width))
+                graph = self._data
+                stack.enter_context(keeping_memory(graph.x, graph.edge_index.size(1), self.width, KEPT_BYTES))
             taps = self._given_taps
             self.signature = (signature(self.module, self._data, self._embedding), self.output)
             self._wiring = self._given_wiring or wiring_of(self.module, self.signature)
