@@ -37,7 +37,7 @@ ROOMS = ("adapters", "adapters/gate", "cards", "engine", "graph", "model")
 LEFT_OUT = ("triton", "cuda_graphs", "__init__", "memory")
 """What needs a GPU, and thresholds of memory that are right by measuring only."""
 
-TESTS = ("adapters", "cards", "engine", "graph", "hetero", "model", "results", "surrogates")
+TESTS = ("adapters", "cards", "engine", "graph", "hetero", "model", "results", "shards", "surrogates")
 """Folders whose tests are asked, beside the files of ``tests`` itself."""
 
 NOT_ASKED = ("test_clean_install", "test_docs", "test_imports", "test_odd_paths", "test_public_names")
