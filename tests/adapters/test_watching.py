@@ -60,5 +60,8 @@ def test_the_progress_bar_goes_away_when_the_loop_is_left(
     with pytest.raises(error) as caught:  # the traceback keeps the frames alive
         GTrans(steps=5, budget=3)(make_model(), make_graph(), progress=True, callback=stop)
     GTrans(steps=5, budget=3)(make_model(), make_graph(), progress=True)
-    assert not [t for t in threading.enumerate() if "RefreshThread" in type(t).__name__]
+    refreshing = [thread for thread in threading.enumerate() if "RefreshThread" in type(thread).__name__]
+    for thread in refreshing:
+        thread.join(timeout=10)  # it was told to end, and ends when its turn comes
+    assert not [thread for thread in refreshing if thread.is_alive()]
     assert caught.traceback
